@@ -1,0 +1,36 @@
+# How every target of the project is built: warnings are errors, sanitizers where asked for, one layer a folder.
+find_package(Threads REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
+pkg_check_modules(SODIUM REQUIRED IMPORTED_TARGET libsodium)
+pkg_check_modules(HWLOC IMPORTED_TARGET hwloc)
+
+add_library(switchyard_flags INTERFACE)
+target_compile_options(switchyard_flags INTERFACE -Wall -Wextra -Werror
+  $<$<COMPILE_LANGUAGE:CXX>:-Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wnull-dereference>)
+target_include_directories(switchyard_flags INTERFACE ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src)
+target_link_libraries(switchyard_flags INTERFACE Threads::Threads)
+if(SWITCHYARD_SANITIZE)
+  target_compile_options(switchyard_flags INTERFACE -fsanitize=${SWITCHYARD_SANITIZE} -fno-omit-frame-pointer
+    -fno-sanitize-recover=all -Wno-tsan)
+  target_link_options(switchyard_flags INTERFACE -fsanitize=${SWITCHYARD_SANITIZE})
+endif()
+
+# A layer: one folder of src/, linked into libswitchyard.
+function(switchyard_layer name)
+  add_library(sy_${name} OBJECT ${ARGN})
+  target_link_libraries(sy_${name} PUBLIC switchyard_flags)
+endfunction()
+
+# A GoogleTest program, registered with ctest under its own name. switchyard_test(name sources... [LIBS ...] [TIMEOUT s])
+function(switchyard_test name)
+  cmake_parse_arguments(T "" "TIMEOUT" "LIBS;LABELS" ${ARGN})
+  add_executable(${name} ${T_UNPARSED_ARGUMENTS})
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+  target_link_libraries(${name} PRIVATE switchyard_flags switchyard_internal GTest::gtest GTest::gmock GTest::gtest_main ${T_LIBS})
+  add_test(NAME ${name} COMMAND ${name})
+  if(NOT T_TIMEOUT)
+    set(T_TIMEOUT 120)
+  endif()
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${T_TIMEOUT} LABELS "${T_LABELS}")
+endfunction()

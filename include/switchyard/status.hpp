@@ -1,0 +1,112 @@
+// Status and Result: how every layer below the public faces reports failure.
+//
+// THREADS    values; share nothing.
+// OWNERSHIP  a Status owns its message; the ok Status allocates nothing.
+// ERRORS     a message names who (rank, peer), what (operation, argument) and what to do or what is allowed.
+//            The C API turns a Status into an ncclResult_t plus a thread-local message, the C++ face throws
+//            switchyard::Error, Python raises a typed exception. Nothing below those faces throws on purpose.
+#pragma once
+#include <cassert>
+#include <optional>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace switchyard {
+
+// The first seven values equal ncclResult_t, so that the C API needs no table.
+enum class Code : int {
+  kOk = 0,
+  kDeviceError = 1,      // the device runtime (CUDA) failed
+  kSystemError = 2,      // the operating system failed a call
+  kInternalError = 3,    // a bug of ours
+  kInvalidArgument = 4,  // this argument can never work
+  kInvalidUsage = 5,     // valid arguments, wrong moment or wrong configuration
+  kRemoteError = 6,      // a peer died, misbehaved or did not answer by the deadline
+  kInProgress = 7,
+};
+
+const char* code_name(Code code);
+
+// Joins its arguments into one string, for error messages: text("top-k is ", k, ", allowed 1..", kMaxTopk).
+template <class... Parts>
+std::string text(const Parts&... parts) {
+  std::ostringstream out;
+  (out << ... << parts);
+  return out.str();
+}
+
+class [[nodiscard]] Status {
+ public:
+  Status() = default;
+  Status(Code code, std::string message) : code_(code), message_(std::move(message)) {}
+
+  static Status device_error(std::string message) { return {Code::kDeviceError, std::move(message)}; }
+  // Appends what errno says; call it right after the failing system call.
+  static Status system_error(std::string message);
+  static Status internal(std::string message) { return {Code::kInternalError, std::move(message)}; }
+  static Status invalid_argument(std::string message) { return {Code::kInvalidArgument, std::move(message)}; }
+  static Status invalid_usage(std::string message) { return {Code::kInvalidUsage, std::move(message)}; }
+  static Status remote(std::string message) { return {Code::kRemoteError, std::move(message)}; }
+
+  bool ok() const { return code_ == Code::kOk; }
+  Code code() const { return code_; }
+  const std::string& message() const { return message_; }
+  // "invalid argument: hidden is 7, must be a multiple of 8"
+  std::string to_string() const;
+
+ private:
+  Code code_ = Code::kOk;
+  std::string message_;
+};
+
+// A value or the Status that says why there is none.
+template <class T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : value_(std::move(value)) {}                                  // NOLINT: implicit by design
+  Result(Status status) : status_(std::move(status)) { assert(!status_.ok()); }  // NOLINT: implicit by design
+
+  bool ok() const { return value_.has_value(); }
+  const Status& status() const { return status_; }
+  T& value() & { return *value_; }
+  const T& value() const& { return *value_; }
+  T&& value() && { return std::move(*value_); }
+  T* operator->() { return &*value_; }
+  const T* operator->() const { return &*value_; }
+  T& operator*() & { return *value_; }
+  T&& operator*() && { return std::move(*value_); }
+
+ private:
+  std::optional<T> value_;
+  Status status_;
+};
+
+// What the C++ face throws.
+class Error : public std::runtime_error {
+ public:
+  explicit Error(const Status& status) : std::runtime_error(status.to_string()), code_(status.code()) {}
+  Code code() const { return code_; }
+
+ private:
+  Code code_;
+};
+
+}  // namespace switchyard
+
+// Returns early with the Status of a failed expression.
+#define SWITCHYARD_TRY(expression)                           \
+  do {                                                       \
+    if (::switchyard::Status sy_status_ = (expression); !sy_status_.ok()) return sy_status_; \
+  } while (0)
+
+// SWITCHYARD_ASSIGN(auto window, Window::create(...)): declares or assigns, or returns the Status.
+#define SWITCHYARD_CONCAT_(a, b) a##b
+#define SWITCHYARD_CONCAT(a, b) SWITCHYARD_CONCAT_(a, b)
+#define SWITCHYARD_ASSIGN(target, expression) \
+  SWITCHYARD_ASSIGN_(SWITCHYARD_CONCAT(sy_result_, __LINE__), target, expression)
+#define SWITCHYARD_ASSIGN_(result, target, expression) \
+  auto result = (expression);                          \
+  if (!result.ok()) return result.status();            \
+  target = std::move(result).value()

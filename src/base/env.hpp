@@ -1,0 +1,45 @@
+// Every environment variable the library reads, read once, each documented on its field (and in docs/env.md).
+// Flags accept 1/on/true and 0/off/false in any case; anything else is warned about and treated as unset.
+#pragma once
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/log.hpp"
+
+namespace switchyard {
+
+struct Env {
+  // SWITCHYARD_LOG: error, warn, info or debug. Default warn.
+  LogLevel log_level = LogLevel::kWarn;
+  // SWITCHYARD_NODE_ID: pretend to be on the node of this number; splits one machine into several.
+  std::optional<int64_t> node_id;
+  // SWITCHYARD_TIMEOUT_MS: default limit of host-side waits (bootstrap, registration). Default 30000.
+  uint64_t timeout_ms = 30'000;
+  // SWITCHYARD_PIN: pin each stream's worker to a core of the rank's share (hwloc). Default off.
+  bool pin = false;
+  // SWITCHYARD_NET: name of the network plugin. Default "mem" inside one node.
+  std::string net;
+  // SWITCHYARD_INTERFACE: the network interface that listeners bind. Default lo for one machine.
+  std::string interface;
+  // SWITCHYARD_POLL_US: how long an idle worker polls before it sleeps. Default 200.
+  uint64_t poll_us = 200;
+  // SWITCHYARD_TRACE_RECORDS: capacity of each rank's trace ring, a power of two. Default 16384.
+  uint64_t trace_records = 16'384;
+  // NCCL_EP_TIMEOUT_MS: limit of an expert-parallel wait; overrides the group's timeout_ns.
+  std::optional<uint64_t> ep_timeout_ms;
+  // NCCL_EP_DEBUG, NCCL_EP_ENV_VERBOSE: as in the C API's contract.
+  bool ep_debug = false;
+  bool ep_env_verbose = false;
+  // SWITCHYARD_FAILPOINTS: "name=action,..." where action is kill, stop, error or delay:MS (tests only).
+  std::string failpoints;
+};
+
+const Env& env();
+
+// Parses one flag as described above; nothing if it is neither on nor off. Exposed for tests and fuzzers.
+std::optional<bool> parse_flag(const std::string& value);
+// A whole decimal number within [low, high], or nothing.
+std::optional<uint64_t> parse_number(const std::string& value, uint64_t low, uint64_t high);
+
+}  // namespace switchyard
