@@ -1,0 +1,51 @@
+# Short names for the usual steps; everything real is in CMake (see CMakePresets.json for the sanitizer builds).
+#
+#   make setup    install the Debian packages that are missing
+#   make build    configure and build into build/; commands are in build/bin
+#   make test     setup, build, then all tests but the long ones
+#   make demo     setup, build, then a guided tour on this machine
+#   make bench    benchmarks; BENCH_ARGS are handed on
+#   make soak     the long-running tests
+#   make install  into PREFIX (default /usr/local), below DESTDIR if set
+#   make format   clang-format over all sources
+#   make clean
+
+BUILD_DIR ?= build
+BUILD_TYPE ?= RelWithDebInfo
+PREFIX ?= /usr/local
+JOBS ?= $(shell nproc)
+CMAKE_ARGS ?=
+BENCH_ARGS ?=
+
+.PHONY: all setup build test demo bench soak install format clean
+
+all: build
+
+setup:
+	@scripts/setup.sh
+
+build: setup
+	cmake -S . -B $(BUILD_DIR) -G Ninja -DCMAKE_BUILD_TYPE=$(BUILD_TYPE) $(CMAKE_ARGS)
+	cmake --build $(BUILD_DIR) -j $(JOBS)
+
+# ctest comes last, so that its summary ends the output.
+test: build
+	@ctest --test-dir $(BUILD_DIR) -j2 --output-on-failure --label-exclude '^soak$$'
+
+demo: build
+	@BUILD_DIR=$(BUILD_DIR) scripts/demo.sh
+
+bench: build
+	$(BUILD_DIR)/bin/switchyard bench $(BENCH_ARGS)
+
+soak: build
+	@ctest --test-dir $(BUILD_DIR) --output-on-failure --label-regex '^soak$$'
+
+install: build
+	cmake --install $(BUILD_DIR) --prefix $(PREFIX)
+
+format:
+	git ls-files '*.c' '*.cc' '*.h' '*.hpp' | xargs clang-format -i
+
+clean:
+	rm -rf $(BUILD_DIR)

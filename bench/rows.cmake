@@ -1,0 +1,7 @@
+find_package(benchmark QUIET)
+if(benchmark_FOUND)
+  add_executable(rows_bench ${CMAKE_CURRENT_LIST_DIR}/rows_bench.cc)
+  target_link_libraries(rows_bench PRIVATE switchyard_internal benchmark::benchmark)
+else()
+  message(STATUS "google-benchmark not found: rows_bench is not built")
+endif()

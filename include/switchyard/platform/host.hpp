@@ -1,0 +1,145 @@
+// A CPU as a device: what a kernel of the protocol headers sees when a C++ compiler builds it.
+//
+// A warp has width 1 here, so lane-strided loops, broadcasts and warp barriers collapse to plain code that the
+// compiler vectorises; nothing is emulated lane by lane. A stream's worker is one warp of a grid of one.
+// Memory that peers also touch is accessed through the methods below only: words with an explicit order, plain data
+// with read() and write(), rows with push() and reduce(). The same kernels then run over other platforms: CUDA
+// (platform/cuda.hpp) and the model checker's memory.
+//
+// THREADS  a value; every worker has its own.
+#pragma once
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "platform/host/rows.hpp"
+#include "platform/host/wait.hpp"
+#include "switchyard/dtype.hpp"
+#include "switchyard/platform/hd.hpp"
+
+namespace switchyard {
+
+class HostPlatform {
+ public:
+  static constexpr int kLanes = 1;
+
+  int lane() const { return 0; }
+  int warp_idx() const { return 0; }
+  int num_warps() const { return 1; }
+  void sync_warp() const {}
+
+  // Words that several threads or processes share. Every order is explicit; each use names its partner.
+  template <class T>
+  T load_acquire(const T* word) const {
+    return std::atomic_ref<T>(*const_cast<T*>(word)).load(std::memory_order_acquire);
+  }
+  template <class T>
+  T load_relaxed(const T* word) const {
+    return std::atomic_ref<T>(*const_cast<T*>(word)).load(std::memory_order_relaxed);
+  }
+  template <class T>
+  void store_release(T* word, T value) const {
+    std::atomic_ref<T>(*word).store(value, std::memory_order_release);
+  }
+  template <class T>
+  void store_relaxed(T* word, T value) const {
+    std::atomic_ref<T>(*word).store(value, std::memory_order_relaxed);
+  }
+  // acq_rel: the adder has seen what earlier adders did before they added.
+  uint64_t fetch_add(uint64_t* word, uint64_t value) const {
+    return std::atomic_ref<uint64_t>(*word).fetch_add(value, std::memory_order_acq_rel);
+  }
+  // Stores only if the word is still 0: the first one wins.
+  void store_once(uint64_t* word, uint64_t value) const {
+    uint64_t expected = 0;
+    std::atomic_ref<uint64_t>(*word).compare_exchange_strong(expected, value, std::memory_order_relaxed);
+  }
+
+  // Plain data, ordered by the words around it.
+  template <class T>
+  T read(const T* place) const {
+    return *place;
+  }
+  template <class T>
+  void write(T* place, T value) const {
+    *place = value;
+  }
+
+  // Rows. A row is read once and stored to every destination, past the cache.
+  void push(const char* source, char* const* destinations, int num_destinations, size_t bytes) const {
+    rows::push(source, reinterpret_cast<void* const*>(destinations), num_destinations, bytes);
+  }
+  // Orders earlier push()es before a later store_release() or fetch_add().
+  void drain() const { rows::drain(); }
+  // out = round(sum of weight * row, in order, FP32 fused multiply-add).
+  void reduce(DType dtype, char* out, const char* const* sources, const float* weights, int num_sources,
+              size_t num_elements) const {
+    rows::reduce(dtype, out, reinterpret_cast<const void* const*>(sources), weights, num_sources, num_elements);
+  }
+  void quantise_fp8(const char* bf16, char* out, char* scales, size_t num_elements, bool round_scales) const {
+    rows::quantise_fp8(reinterpret_cast<const uint16_t*>(bf16), reinterpret_cast<uint8_t*>(out),
+                       reinterpret_cast<float*>(scales), num_elements, round_scales);
+  }
+  void encode_nvfp4(const char* bf16, char* packet, size_t num_elements, float global_scale) const {
+    rows::encode_nvfp4(reinterpret_cast<const uint16_t*>(bf16), global_scale, packet, num_elements);
+  }
+  void reduce_nvfp4(char* out, const char* const* packets, const float* weights, int num_packets,
+                    size_t num_elements) const {
+    rows::reduce_nvfp4(reinterpret_cast<uint16_t*>(out), reinterpret_cast<const void* const*>(packets), weights,
+                       num_packets, num_elements);
+  }
+
+  // Deterministic scans of one warp, in index order.
+  //
+  // For each key >= 0: out = its ordinal among equal keys, counted on from counts[key], which advances. With
+  // `capacity` > 0 the result is key * capacity + ordinal instead, and ordinals past it become -1 and are not counted;
+  // false if there were such. Keys < 0 give -1. keys == out is allowed.
+  bool stable_ranks(const int32_t* keys, int num_keys, int32_t* counts, int32_t* out, int32_t capacity = 0) const {
+    bool all_fit = true;
+    for (int i = 0; i < num_keys; ++i) {
+      const int32_t key = keys[i];
+      if (key < 0) {
+        out[i] = -1;
+      } else if (capacity > 0 && counts[key] >= capacity) {
+        out[i] = -1;
+        all_fit = false;
+      } else {
+        out[i] = (capacity > 0 ? key * capacity : 0) + counts[key]++;
+      }
+    }
+    return all_fit;
+  }
+  void exclusive_scan(int32_t* values, int num_values) const {
+    int32_t sum = 0;
+    for (int i = 0; i < num_values; ++i) {
+      const int32_t value = values[i];
+      values[i] = sum;
+      sum += value;
+    }
+  }
+
+  // Waiting between steps (device/roles.hpp). pause() is false once the deadline has passed or `abort` was raised.
+  class Waiter {
+   public:
+    Waiter(const HostPlatform& /*platform*/, uint64_t timeout_ns, const uint32_t* abort)
+        : timeout_ns_(timeout_ns), abort_(abort) {}
+    void reset() { backoff_.reset(); }
+    bool pause(const HostPlatform& platform) {
+      if (platform.load_relaxed(abort_) != 0) return false;
+      backoff_.pause();
+      const uint64_t now = backoff_.now_ns();
+      if (now == 0) return true;
+      // The limit runs from the first real wait of the operation and is not renewed by progress.
+      if (deadline_ns_ == 0) deadline_ns_ = Deadline::after_ns(timeout_ns_).at_ns();
+      return now < deadline_ns_;
+    }
+
+   private:
+    Backoff backoff_;
+    uint64_t timeout_ns_;
+    uint64_t deadline_ns_ = 0;
+    const uint32_t* abort_;
+  };
+};
+
+}  // namespace switchyard

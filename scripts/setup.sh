@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Installs the Debian packages that the build, the tests and the benchmarks need. Does nothing, quickly, when they are
+# all there. Root is needed only for what is missing.
+set -euo pipefail
+
+packages=(
+  build-essential g++ cmake ninja-build ccache pkg-config                    # tool chain
+  libsodium-dev libhwloc-dev libhwy-dev libfabric-dev                        # the library
+  libcli11-dev libfmt-dev nlohmann-json3-dev                                 # the switchyard command
+  libgtest-dev libgmock-dev librapidcheck-dev                                # tests
+  libbenchmark-dev openmpi-bin libopenmpi-dev                                # benchmarks and their baseline
+)
+
+if ! command -v dpkg-query >/dev/null; then
+  echo "setup: this is no Debian system; install the equivalents of: ${packages[*]}" >&2
+  exit 1
+fi
+
+# One line per package that is fully installed, virtual or unknown ones give none.
+installed=$(dpkg-query --show --showformat='${Package} ${db:Status-Status}\n' "${packages[@]}" 2>/dev/null |
+  sed -n 's/ installed$//p' || true)
+missing=()
+for package in "${packages[@]}"; do
+  grep -qxF "$package" <<<"$installed" || missing+=("$package")
+done
+if ((${#missing[@]} == 0)); then
+  echo "setup: all ${#packages[@]} packages are installed"
+  exit 0
+fi
+
+as_root=()
+if ((EUID != 0)); then
+  if ! command -v sudo >/dev/null; then
+    echo "setup: missing ${missing[*]}; run as root: apt-get install ${missing[*]}" >&2
+    exit 1
+  fi
+  as_root=(sudo)
+fi
+
+echo "setup: installing ${missing[*]}"
+"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get update -q
+"${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "${missing[@]}"

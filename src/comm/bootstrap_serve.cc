@@ -1,0 +1,148 @@
+// The thread of a Bootstrap: writes what callers post, reads what the coordinator says, wakes the exchanges it concerns.
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "comm/bootstrap.hpp"
+
+namespace switchyard {
+
+void Bootstrap::serve() {
+  // False: the owner is leaving, and everything posted before is on its way.
+  while (flush_outbox()) {
+    Status status = channel_.flush();
+    if (status.ok()) {
+      pollfd entries[2] = {{channel_.fd(), short(POLLIN | (channel_.has_unsent() ? POLLOUT : 0)), 0},
+                           {wakeup_.get(), POLLIN, 0}};
+      // No limit of its own: this thread waits for news, and every caller has a deadline. A failing poll is no event.
+      if (poll(entries, 2, -1) < 0 && errno != EINTR) poll(nullptr, 0, 1);
+      eventfd_t count;
+      eventfd_read(wakeup_.get(), &count);
+    }
+    // Even if writing failed: the reason may be waiting to be read.
+    if (const Status received = receive_frames(); !received.ok()) status = received;
+    if (status.ok()) continue;
+    break_all(BootstrapEvent::Kind::kCoordinatorLost, -1,
+              Status::remote(text("rank ", rank_, " lost the coordinator of its job (the process that created the unique id): ",
+                                  status.message())));
+    return;
+  }
+  // The coordinator closing first is no reason to complain now.
+  (void)channel_.flush(Deadline::after_ns(kSecond));
+}
+
+bool Bootstrap::flush_outbox() {
+  const std::lock_guard lock(mutex_);
+  for (Outgoing& frame : outbox_) channel_.send(frame.type, std::move(frame.payload));
+  outbox_.clear();
+  return !stopping_;
+}
+
+Status Bootstrap::receive_frames() {
+  for (;;) {
+    SWITCHYARD_ASSIGN(const std::optional<Frame> frame, channel_.receive());
+    if (!frame) return {};
+    if (Status status = take_frame(*frame); !status.ok()) {
+      return Status(status.code(), text(channel_.peer(), " ", status.message()));
+    }
+  }
+}
+
+Status Bootstrap::take_frame(const Frame& frame) {
+  switch (frame.type) {
+    case FrameType::kResult:
+      return take_result(frame);
+    case FrameType::kExchangeFailed: {
+      SWITCHYARD_ASSIGN(const ExchangeFailure failure, ExchangeFailure::parse(frame.payload));
+      complete(failure.key, [&](Pending& pending) {
+        pending.done = true;
+        pending.status = failure.status;
+      });
+      return {};
+    }
+    case FrameType::kMissing: {
+      SWITCHYARD_ASSIGN(const ExchangeMissing missing, ExchangeMissing::parse(frame.payload));
+      complete(missing.key, [&](Pending& pending) { pending.missing = missing.ranks; });
+      return {};
+    }
+    case FrameType::kRankGone: {
+      SWITCHYARD_ASSIGN(const Notice notice, Notice::parse(frame.payload));
+      if (notice.rank >= uint32_t(num_ranks_)) return Status::remote("named a rank that does not exist");
+      take_rank_gone(notice);
+      return {};
+    }
+    case FrameType::kAbort: {
+      SWITCHYARD_ASSIGN(const Notice notice, Notice::parse(frame.payload));
+      const Code code = notice.code == Code::kOk ? Code::kRemoteError : notice.code;
+      break_all(BootstrapEvent::Kind::kAborted, int(notice.rank), Status(code, notice.reason));
+      return {};
+    }
+    default:
+      return Status::remote(text("sent a frame of type ", int(frame.type), ", which no coordinator sends now"));
+  }
+}
+
+// Nothing happens if nobody waits for that exchange any more: its caller missed the deadline.
+void Bootstrap::complete(ExchangeKey key, const std::function<void(Pending&)>& how) {
+  const std::lock_guard lock(mutex_);
+  const auto found = pending_.find(key);
+  if (found == pending_.end() || found->second->done) return;
+  how(*found->second);
+  if (found->second->done) changed_.notify_all();
+}
+
+Status Bootstrap::take_result(const Frame& frame) {
+  SWITCHYARD_ASSIGN(ExchangeResult result, ExchangeResult::parse(frame.payload));
+  complete(result.key, [&](Pending& pending) {
+    pending.done = true;
+    if (result.blobs.size() == pending.members.size()) pending.blobs = std::move(result.blobs);
+    else pending.status = Status::internal(text(result.key.to_string(), " came back with ", result.blobs.size(),
+                                                " blobs for ", pending.members.size(), " members"));
+  });
+  return {};
+}
+
+void Bootstrap::fail_pending(const Status& status, int member) {
+  for (auto& [key, pending] : pending_) {
+    const auto& members = pending->members;
+    const bool concerned = member < 0 || std::find(members.begin(), members.end(), member) != members.end();
+    if (pending->done || !concerned) continue;
+    pending->done = true;
+    pending->status = Status(status.code(), text("rank ", rank_, ": ", key.to_string(), " failed: ", status.message()));
+  }
+  changed_.notify_all();
+}
+
+void Bootstrap::take_rank_gone(const Notice& notice) {
+  const bool died = notice.code != Code::kOk;
+  {
+    const std::lock_guard lock(mutex_);
+    Status& gone = gone_[notice.rank];
+    if (!gone.ok()) return;
+    gone = Status::remote(notice.reason);
+    if (died) dead_.push_back(int(notice.rank));
+    fail_pending(gone, int(notice.rank));
+  }
+  if (died) report({BootstrapEvent::Kind::kRankDied, int(notice.rank), notice.reason});
+}
+
+void Bootstrap::break_all(BootstrapEvent::Kind kind, int rank, const Status& status) {
+  {
+    const std::lock_guard lock(mutex_);
+    // The first reason stays; our own abort comes back to us, and whoever called it needs no event.
+    if (!broken_.ok() || stopping_) return;
+    broken_ = status;
+    fail_pending(status);
+  }
+  report({kind, rank, status.message()});
+}
+
+void Bootstrap::report(const BootstrapEvent& event) {
+  const std::lock_guard lock(handler_mutex_);
+  events_.push_back(event);
+  if (handler_) handler_(event);
+}
+
+}  // namespace switchyard

@@ -1,0 +1,194 @@
+#include "comm/communicator.hpp"
+
+#include <sodium.h>
+
+#include <algorithm>
+
+#include "base/env.hpp"
+#include "base/log.hpp"
+
+namespace switchyard {
+namespace {
+
+// Names a child so that all its members agree and no two communicators of a job share a name.
+uint64_t child_id(uint64_t parent, uint64_t split_idx, int64_t color) {
+  const uint64_t parts[] = {parent, split_idx, uint64_t(color)};
+  uint64_t hash[2];
+  static_assert(sizeof(hash) == crypto_generichash_BYTES_MIN);
+  crypto_generichash(reinterpret_cast<unsigned char*>(hash), sizeof(hash), reinterpret_cast<const unsigned char*>(parts),
+                     sizeof(parts), nullptr, 0);
+  return hash[0];
+}
+
+}  // namespace
+
+Job::Job(std::unique_ptr<Bootstrap> bootstrap) : bootstrap_(std::move(bootstrap)) {
+  bootstrap_->set_event_handler([this](const BootstrapEvent& event) {
+    const std::lock_guard lock(mutex_);
+    events_.push_back(event);
+    for (const auto& [who, listener] : listeners_) listener(event);
+  });
+}
+
+Job::~Job() { bootstrap_->set_event_handler(nullptr); }
+
+void Job::subscribe(const void* who, std::function<void(const BootstrapEvent&)> listener) {
+  const std::lock_guard lock(mutex_);
+  for (const BootstrapEvent& event : events_) listener(event);
+  listeners_[who] = std::move(listener);
+}
+
+void Job::unsubscribe(const void* who) {
+  const std::lock_guard lock(mutex_);
+  listeners_.erase(who);
+}
+
+Communicator::Communicator(std::shared_ptr<Job> job, JobId job_id, uint64_t comm_id,
+                           std::vector<int> members, int rank, Runtime& runtime, uint64_t timeout_ns)
+    : job_(std::move(job)),
+      job_id_(job_id),
+      comm_id_(comm_id),
+      members_(std::move(members)),
+      rank_(rank),
+      runtime_(runtime),
+      timeout_ns_(timeout_ns) {}
+
+Communicator::~Communicator() { job_->unsubscribe(this); }
+
+Result<std::unique_ptr<Communicator>> Communicator::create(const UniqueId& id, int rank, int num_ranks,
+                                                           Options options) {
+  const uint64_t timeout_ns = options.timeout_ns ? options.timeout_ns : env().timeout_ms * kMillisecond;
+  SWITCHYARD_ASSIGN(std::unique_ptr<Bootstrap> bootstrap,
+                    Bootstrap::connect(id, rank, num_ranks, Deadline::after_ns(timeout_ns)));
+  std::vector<int> members;
+  for (int member = 0; member < num_ranks; ++member) members.push_back(member);
+  Runtime& runtime = options.runtime ? *options.runtime : host_runtime();
+  std::unique_ptr<Communicator> comm(
+      new Communicator(std::make_shared<Job>(std::move(bootstrap)), id.job_id, Bootstrap::kWorldCommId, std::move(members), rank, runtime, timeout_ns));
+  SWITCHYARD_TRY(comm->join());
+  return comm;
+}
+
+// Learns who is where, then who has to be watched and who passes descriptors to whom.
+Status Communicator::join() {
+  SWITCHYARD_ASSIGN(const Whereabouts mine, Whereabouts::mine());
+  SWITCHYARD_ASSIGN(whereabouts_, exchange(mine));
+  SWITCHYARD_ASSIGN(Topology topology, Topology::build(whereabouts_, rank_));
+  topology_ = std::make_unique<Topology>(std::move(topology));
+  std::vector<int> node_members;
+  std::vector<Health::Watched> processes;
+  bool several_processes = false;
+  for (int rank = 0; rank < num_ranks(); ++rank) {
+    const Whereabouts& there = whereabouts_[size_t(rank)];
+    if (!there.same_node(mine)) continue;
+    node_members.push_back(members_[size_t(rank)]);
+    if (there.uid != mine.uid) {
+      return Status::invalid_usage(text("rank ", rank, " runs as user ", there.uid, " and rank ", rank_, " as user ",
+                                        mine.uid, ": ranks of one node share memory and must run as one user"));
+    }
+    if (there.same_process(mine)) continue;
+    several_processes = true;
+    processes.push_back({rank, there.pid});
+  }
+  SWITCHYARD_ASSIGN(health_, Health::create(runtime_, num_ranks(), processes));
+  job_->subscribe(this, [this](const BootstrapEvent& event) { take_event(event); });
+  if (several_processes) {
+    const int my_idx = topology_->my_local_idx();
+    SWITCHYARD_ASSIGN(node_link_, NodeLink::create(job_->bootstrap(), child_id(comm_id_, ~0ull, topology_->my_node()),
+                                                   node_members, my_idx, deadline()));
+  }
+  return barrier();
+}
+
+void Communicator::take_event(const BootstrapEvent& event) {
+  const auto member = std::find(members_.begin(), members_.end(), event.rank);
+  const int rank = member == members_.end() ? -1 : int(member - members_.begin());
+  switch (event.kind) {
+    case BootstrapEvent::Kind::kRankDied:
+      if (rank >= 0) health_->mark_gone(rank);
+      return;
+    case BootstrapEvent::Kind::kAborted:
+      if (rank >= 0) report_async_error(Status::remote(text("rank ", rank, " aborted: ", event.message)));
+      health_->abort();
+      return;
+    case BootstrapEvent::Kind::kCoordinatorLost:
+      // Kernels need no coordinator: what runs may go on; the next collective call says what happened.
+      log(LogLevel::kWarn, "rank ", rank_, ": ", event.message);
+      return;
+  }
+}
+
+uint64_t Communicator::subset_id(uint64_t purpose, std::span<const int> world_ranks) const {
+  uint64_t id = child_id(comm_id_, purpose, -1);
+  for (const int rank : world_ranks) id = child_id(id, purpose, rank);
+  return id;
+}
+
+Result<std::unique_ptr<Communicator>> Communicator::split(int color, int key) {
+  struct Choice {
+    int32_t color, key;
+  };
+  SWITCHYARD_ASSIGN(const std::vector<Choice> choices, exchange(Choice{color, key}));
+  const uint64_t split_idx = num_splits_++;
+  if (color < 0) return std::unique_ptr<Communicator>();
+  std::vector<int> ranks;
+  for (int rank = 0; rank < num_ranks(); ++rank) {
+    if (choices[size_t(rank)].color == color) ranks.push_back(rank);
+  }
+  std::stable_sort(ranks.begin(), ranks.end(),
+                   [&](int a, int b) { return choices[size_t(a)].key < choices[size_t(b)].key; });
+  std::vector<int> members;
+  int my_rank = 0;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    members.push_back(members_[size_t(ranks[i])]);
+    if (ranks[i] == rank_) my_rank = int(i);
+  }
+  std::unique_ptr<Communicator> child(new Communicator(job_, job_id_, child_id(comm_id_, split_idx, color),
+                                                       std::move(members), my_rank, runtime_, timeout_ns_));
+  SWITCHYARD_TRY(child->join());
+  return child;
+}
+
+Status Communicator::barrier() { return job_->bootstrap().barrier(comm_id_, members_, deadline()); }
+
+Result<Window*> Communicator::register_window(void* memory, size_t num_bytes) {
+  const Window::Context context{runtime_, job_->bootstrap(), node_link_.get(), *topology_, whereabouts_,
+                                members_, job_id_,     comm_id_,         rank_};
+  SWITCHYARD_ASSIGN(std::unique_ptr<Window> window,
+                    Window::create(context, ++num_windows_, memory, num_bytes, deadline()));
+  const std::lock_guard lock(mutex_);
+  windows_.push_back(std::move(window));
+  return windows_.back().get();
+}
+
+Status Communicator::deregister_window(Window* window) {
+  const std::lock_guard lock(mutex_);
+  const auto found = std::find_if(windows_.begin(), windows_.end(), [&](const auto& w) { return w.get() == window; });
+  if (found == windows_.end()) return Status::invalid_argument("this communicator has no such window");
+  windows_.erase(found);
+  return {};
+}
+
+Window* Communicator::find_window(const void* handle) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = std::find_if(windows_.begin(), windows_.end(), [&](const auto& w) { return w.get() == handle; });
+  return found == windows_.end() ? nullptr : found->get();
+}
+
+void Communicator::abort(const std::string& reason) {
+  report_async_error(Status::invalid_usage("aborted: " + reason));
+  health_->abort();
+  job_->bootstrap().abort(reason);
+}
+
+Status Communicator::async_error() const {
+  const std::lock_guard lock(mutex_);
+  return error_;
+}
+
+void Communicator::report_async_error(const Status& status) {
+  const std::lock_guard lock(mutex_);
+  if (error_.ok()) error_ = status;
+}
+
+}  // namespace switchyard

@@ -1,0 +1,118 @@
+// Communicator: N ranks that found each other, know who shares a node, and share memory windows.
+//
+// THREADS    calls marked COLLECTIVE are made by all ranks in the same order, one at a time per communicator; abort()
+//            and the queries may be called from any thread at any time.
+// OWNERSHIP  owns its windows and internal memory; communicators made by split() share the bootstrap connection and
+//            may be destroyed in any order.
+// ERRORS     every blocking call ends by its deadline with an error that names the rank that is missing.
+#pragma once
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "comm/bootstrap.hpp"
+#include "comm/health.hpp"
+#include "comm/topology.hpp"
+#include "comm/unique_id.hpp"
+#include "comm/window.hpp"
+#include "platform/runtime.hpp"
+
+namespace switchyard {
+
+// One rank's bootstrap connection, and the communicators that want to hear of deaths and aborts.
+class Job {
+ public:
+  explicit Job(std::unique_ptr<Bootstrap> bootstrap);
+  ~Job();
+  Bootstrap& bootstrap() { return *bootstrap_; }
+  // Past events are told at once. The listener is not running any more when unsubscribe() returns.
+  void subscribe(const void* who, std::function<void(const BootstrapEvent&)> listener);
+  void unsubscribe(const void* who);
+
+ private:
+  std::unique_ptr<Bootstrap> bootstrap_;
+  std::mutex mutex_;
+  std::vector<BootstrapEvent> events_;
+  std::map<const void*, std::function<void(const BootstrapEvent&)>> listeners_;
+};
+
+class Communicator {
+ public:
+  struct Options {
+    Runtime* runtime = nullptr;  // null: the host platform
+    uint64_t timeout_ns = 0;     // limit of every collective call; 0: SWITCHYARD_TIMEOUT_MS
+  };
+
+  // COLLECTIVE over the ranks of the id.
+  static Result<std::unique_ptr<Communicator>> create(const UniqueId& id, int rank, int num_ranks, Options options);
+  ~Communicator();
+
+  int rank() const { return rank_; }
+  int num_ranks() const { return int(members_.size()); }
+  const Topology& topology() const { return *topology_; }
+  Runtime& runtime() const { return runtime_; }
+  Health& health() const { return *health_; }
+  uint64_t id() const { return comm_id_; }
+  Deadline deadline() const { return Deadline::after_ns(timeout_ns_); }
+
+  // COLLECTIVE. Ranks of one colour form a communicator, ordered by (key, rank); a negative colour gives none.
+  Result<std::unique_ptr<Communicator>> split(int color, int key);
+  // COLLECTIVE. Returns when every rank came.
+  Status barrier();
+  // COLLECTIVE. Every rank's value, by rank.
+  template <class T>
+  Result<std::vector<T>> exchange(const T& value) {
+    return job_->bootstrap().exchange_values(comm_id_, members_, value, deadline());
+  }
+  // COLLECTIVE over the ranks listed (of this communicator), which includes this one; all must name the same ranks and
+  // the same `purpose`.
+  template <class T>
+  Result<std::vector<T>> exchange_among(std::span<const int> ranks, uint64_t purpose, const T& value) {
+    std::vector<int> world;
+    for (const int rank : ranks) world.push_back(members_[size_t(rank)]);
+    return job_->bootstrap().exchange_values(subset_id(purpose, world), world, value, deadline());
+  }
+
+  // COLLECTIVE. REQUIRES  memory of this communicator's runtime, one size on all ranks.
+  Result<Window*> register_window(void* memory, size_t num_bytes);
+  // Local; peers must be done with it. ERRORS  a window this communicator does not have.
+  Status deregister_window(Window* window);
+  Window* find_window(const void* handle) const;
+
+  // Every wait of this rank ends with an error; peers are told. Returns at once.
+  void abort(const std::string& reason);
+  bool aborted() const { return health_->aborted(); }
+  // Ok, or the first reason for which this communicator can't go on.
+  Status async_error() const;
+  void report_async_error(const Status& status);
+
+ private:
+  Communicator(std::shared_ptr<Job> job, JobId job_id, uint64_t comm_id, std::vector<int> members, int rank,
+               Runtime& runtime, uint64_t timeout_ns);
+  Status join();
+
+  uint64_t subset_id(uint64_t purpose, std::span<const int> world_ranks) const;
+  void take_event(const BootstrapEvent& event);
+
+  std::shared_ptr<Job> job_;  // shared: communicators made by split() use one connection
+  JobId job_id_;
+  uint64_t comm_id_;
+  std::vector<int> members_;  // world ranks by rank
+  int rank_;
+  Runtime& runtime_;
+  uint64_t timeout_ns_;
+  std::vector<Whereabouts> whereabouts_;
+  std::unique_ptr<Topology> topology_;
+  std::unique_ptr<NodeLink> node_link_;
+  std::unique_ptr<Health> health_;
+  uint64_t num_splits_ = 0;
+  uint32_t num_windows_ = 0;  // ever registered: ids are never used twice
+  mutable std::mutex mutex_;  // guards windows_ and error_
+  std::vector<std::unique_ptr<Window>> windows_;
+  Status error_;
+};
+
+}  // namespace switchyard

@@ -1,0 +1,77 @@
+#include "comm/health.hpp"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "base/log.hpp"
+
+namespace switchyard {
+
+Result<std::unique_ptr<Health>> Health::create(Runtime& runtime, int num_ranks, std::span<const Watched> processes) {
+  SWITCHYARD_ASSIGN(void* words, runtime.allocate_shared(size_t(num_ranks + 1) * sizeof(uint32_t)));
+  std::unique_ptr<Health> health(new Health(runtime, static_cast<uint32_t*>(words), num_ranks));
+  if (processes.empty()) return health;
+  health->stop_.reset(eventfd(0, EFD_CLOEXEC));
+  if (!health->stop_.valid()) return Status::system_error("eventfd");
+  std::vector<int> ranks;
+  std::vector<Fd> pidfds;
+  for (const Watched& process : processes) {
+    Fd pidfd(int(syscall(SYS_pidfd_open, process.pid, 0)));
+    if (!pidfd.valid()) {
+      // Already gone: the caller's next exchange fails too; say it now where kernels look.
+      if (errno == ESRCH) {
+        health->mark_gone(process.rank);
+        continue;
+      }
+      return Status::system_error(text("watching process ", process.pid, " of rank ", process.rank));
+    }
+    ranks.push_back(process.rank);
+    pidfds.push_back(std::move(pidfd));
+  }
+  health->watcher_ = std::thread(
+      [self = health.get(), ranks = std::move(ranks), pidfds = std::move(pidfds)]() mutable {
+        self->watch(std::move(ranks), std::move(pidfds));
+      });
+  return health;
+}
+
+Health::~Health() {
+  if (watcher_.joinable()) {
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = write(stop_.get(), &one, sizeof(one));
+    watcher_.join();
+  }
+  if (const Status freed = runtime_.free_shared(words_); !freed.ok()) log(LogLevel::kWarn, freed.message());
+}
+
+void Health::watch(std::vector<int> ranks, std::vector<Fd> processes) {
+  std::vector<pollfd> polled{{stop_.get(), POLLIN, 0}};
+  for (const Fd& process : processes) polled.push_back({process.get(), POLLIN, 0});
+  for (;;) {
+    if (poll(polled.data(), nfds_t(polled.size()), -1) < 0 && errno != EINTR) return;
+    if (polled[0].revents != 0) return;
+    for (size_t i = 1; i < polled.size(); ++i) {
+      if (polled[i].revents == 0) continue;
+      log(LogLevel::kInfo, "the process of rank ", ranks[i - 1], " on this node is gone");
+      mark_gone(ranks[i - 1]);
+      polled[i].fd = -1;  // poll() skips it from now on
+      polled[i].revents = 0;
+    }
+  }
+}
+
+// Relaxed: the words carry no data; a kernel that sees one looks at the peer's last word once more (LlContext::await).
+void Health::mark_gone(int rank) {
+  std::atomic_ref<uint32_t>(words_[rank]).store(1, std::memory_order_relaxed);
+}
+bool Health::gone(int rank) const { return std::atomic_ref<uint32_t>(words_[rank]).load(std::memory_order_relaxed) != 0; }
+void Health::abort() { std::atomic_ref<uint32_t>(words_[num_ranks_]).store(1, std::memory_order_relaxed); }
+bool Health::aborted() const {
+  return std::atomic_ref<uint32_t>(words_[num_ranks_]).load(std::memory_order_relaxed) != 0;
+}
+
+}  // namespace switchyard

@@ -1,0 +1,197 @@
+#include "comm/node_link.hpp"
+
+#include <poll.h>
+#include <sodium.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+namespace switchyard {
+namespace {
+
+constexpr size_t kFdsPerMessage = 128;  // the kernel allows 253
+
+// What the hub tells the members over the bootstrap: where to call and how to prove that they may.
+struct Invitation {
+  std::array<unsigned char, 16> name;
+  std::array<std::byte, 32> secret;
+};
+
+struct Introduction {
+  std::array<std::byte, 32> secret;
+  int32_t member_idx;
+};
+
+// The leading zero byte makes the name abstract: it lives in the kernel and goes with the socket.
+socklen_t make_address(const Invitation& invitation, sockaddr_un& address) {
+  std::memset(&address, 0, sizeof(address));
+  address.sun_family = AF_UNIX;
+  char* name = address.sun_path + 1;
+  constexpr char kPrefix[] = "switchyard-";
+  std::memcpy(name, kPrefix, sizeof(kPrefix) - 1);
+  for (size_t i = 0; i < invitation.name.size(); ++i) {
+    static constexpr char kDigits[] = "0123456789abcdef";
+    name[sizeof(kPrefix) - 1 + 2 * i] = kDigits[invitation.name[i] >> 4];
+    name[sizeof(kPrefix) + 2 * i] = kDigits[invitation.name[i] & 15];
+  }
+  return socklen_t(offsetof(sockaddr_un, sun_path) + 1 + sizeof(kPrefix) - 1 + 2 * invitation.name.size());
+}
+
+Status wait_ready(int fd, short events, Deadline deadline, const char* what) {
+  for (;;) {
+    pollfd entry{fd, events, 0};
+    const int ready = poll(&entry, 1, deadline.remaining_ms());
+    if (ready > 0) return {};
+    if (ready == 0) return Status::remote(text("time-out while ", what));
+    if (errno != EINTR) return Status::system_error(text("poll while ", what));
+  }
+}
+
+Status send_fds(int socket, std::span<const int> fds, Deadline deadline) {
+  while (!fds.empty()) {
+    const auto part = fds.first(std::min(fds.size(), kFdsPerMessage));
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kFdsPerMessage)] = {};
+    char byte = 0;
+    iovec body{&byte, 1};
+    msghdr message{};
+    message.msg_iov = &body;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = CMSG_SPACE(part.size_bytes());
+    cmsghdr* header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(part.size_bytes());
+    std::memcpy(CMSG_DATA(header), part.data(), part.size_bytes());
+    SWITCHYARD_TRY(wait_ready(socket, POLLOUT, deadline, "sending descriptors to a process of this node"));
+    if (sendmsg(socket, &message, MSG_NOSIGNAL) != 1) {
+      if (errno == EINTR || errno == EAGAIN) continue;
+      return Status::system_error("sending descriptors to a process of this node");
+    }
+    fds = fds.subspan(part.size());
+  }
+  return {};
+}
+
+Status receive_fds(int socket, size_t num_fds, std::vector<Fd>& out, Deadline deadline) {
+  const size_t goal = out.size() + num_fds;
+  while (out.size() < goal) {
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kFdsPerMessage)];
+    char byte = 0;
+    iovec body{&byte, 1};
+    msghdr message{};
+    message.msg_iov = &body;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof(control);
+    SWITCHYARD_TRY(wait_ready(socket, POLLIN, deadline, "receiving descriptors from a process of this node"));
+    const ssize_t received = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
+    if (received < 0 && (errno == EINTR || errno == EAGAIN)) continue;
+    if (received < 0) return Status::system_error("receiving descriptors from a process of this node");
+    if (received == 0) return Status::remote("a process of this node went away while descriptors were shared");
+    for (cmsghdr* header = CMSG_FIRSTHDR(&message); header; header = CMSG_NXTHDR(&message, header)) {
+      if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
+      const size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+      for (size_t i = 0; i < count; ++i) {
+        int fd;
+        std::memcpy(&fd, CMSG_DATA(header) + i * sizeof(int), sizeof(int));
+        out.emplace_back(fd);
+      }
+    }
+    if ((message.msg_flags & MSG_CTRUNC) != 0 || out.size() > goal) {
+      return Status::remote("descriptors were lost: raise the limit of open files (ulimit -n)");
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<NodeLink>> NodeLink::create(Bootstrap& bootstrap, uint64_t comm_id, std::span<const int> members,
+                                                   int my_idx, Deadline deadline) {
+  std::unique_ptr<NodeLink> link(new NodeLink({members.begin(), members.end()}, my_idx));
+  if (members.size() == 1) return link;
+  Invitation invitation{};
+  Fd listener;
+  if (my_idx == 0) {
+    randombytes_buf(&invitation, sizeof(invitation));
+    listener.reset(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!listener.valid()) return Status::system_error("creating a Unix socket");
+    sockaddr_un address;
+    const socklen_t length = make_address(invitation, address);
+    if (bind(listener.get(), reinterpret_cast<sockaddr*>(&address), length) != 0 ||
+        listen(listener.get(), int(members.size())) != 0) {
+      return Status::system_error("listening on an abstract Unix socket");
+    }
+  }
+  SWITCHYARD_ASSIGN(auto invitations, bootstrap.exchange_values(comm_id, members, invitation, deadline));
+  invitation = invitations[0];
+  if (my_idx == 0) {
+    SWITCHYARD_TRY(link->accept_members(std::move(listener), invitation.secret, deadline));
+    return link;
+  }
+  Fd socket_fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  if (!socket_fd.valid()) return Status::system_error("creating a Unix socket");
+  sockaddr_un address;
+  const socklen_t length = make_address(invitation, address);
+  if (connect(socket_fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) {
+    return Status::system_error(text("connecting to rank ", members[0], " on this node"));
+  }
+  const Introduction introduction{invitation.secret, my_idx};
+  if (send(socket_fd.get(), &introduction, sizeof(introduction), MSG_NOSIGNAL) != ssize_t(sizeof(introduction))) {
+    return Status::system_error(text("introducing myself to rank ", members[0], " on this node"));
+  }
+  link->links_.push_back(std::move(socket_fd));
+  return link;
+}
+
+Status NodeLink::accept_members(Fd listener, std::span<const std::byte> secret, Deadline deadline) {
+  links_.resize(members_.size());
+  for (size_t num_missing = members_.size() - 1; num_missing > 0;) {
+    SWITCHYARD_TRY(wait_ready(listener.get(), POLLIN, deadline, "waiting for the processes of this node to connect"));
+    Fd caller(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
+    if (!caller.valid()) continue;
+    ucred credentials{};
+    socklen_t length = sizeof(credentials);
+    if (getsockopt(caller.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0) continue;
+    if (credentials.uid != geteuid()) continue;  // a stranger: dropped without a word
+    Introduction introduction{};
+    if (!wait_ready(caller.get(), POLLIN, deadline, "waiting for an introduction").ok()) continue;
+    if (recv(caller.get(), &introduction, sizeof(introduction), 0) != ssize_t(sizeof(introduction))) continue;
+    if (sodium_memcmp(introduction.secret.data(), secret.data(), secret.size()) != 0) continue;
+    const int idx = introduction.member_idx;
+    if (idx <= 0 || size_t(idx) >= members_.size() || links_[size_t(idx)].valid()) continue;
+    links_[size_t(idx)] = std::move(caller);
+    --num_missing;
+  }
+  return {};
+}
+
+Result<std::vector<Fd>> NodeLink::share(int fd, Deadline deadline) {
+  if (my_idx_ == 0) return share_as_hub(fd, deadline);
+  const int mine[] = {fd};
+  SWITCHYARD_TRY(send_fds(links_[0].get(), mine, deadline));
+  std::vector<Fd> all;
+  SWITCHYARD_TRY(receive_fds(links_[0].get(), members_.size(), all, deadline));
+  return all;
+}
+
+Result<std::vector<Fd>> NodeLink::share_as_hub(int fd, Deadline deadline) {
+  std::vector<Fd> all;
+  all.emplace_back(dup(fd));
+  if (!all[0].valid()) return Status::system_error("duplicating a descriptor");
+  for (size_t member = 1; member < members_.size(); ++member) {
+    SWITCHYARD_TRY(receive_fds(links_[member].get(), 1, all, deadline));
+  }
+  std::vector<int> numbers;
+  for (const Fd& one : all) numbers.push_back(one.get());
+  for (size_t member = 1; member < members_.size(); ++member) {
+    SWITCHYARD_TRY(send_fds(links_[member].get(), numbers, deadline));
+  }
+  return all;
+}
+
+}  // namespace switchyard

@@ -1,0 +1,41 @@
+// NodeLink: passes file descriptors between the processes of one node.
+//
+// A star over an abstract Unix socket whose name is random and travels over the authenticated bootstrap; the socket
+// leaves nothing on disk. The hub (the node's first rank) checks each caller's user id (SO_PEERCRED) and a secret
+// before it reads anything else.
+//
+// THREADS    share() is collective over the node's ranks; one at a time per link.
+// OWNERSHIP  received descriptors belong to the caller.
+// ERRORS     name the rank that is missing or was refused.
+// BLOCKING   until the deadline.
+#pragma once
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "base/fd.hpp"
+#include "comm/bootstrap.hpp"
+
+namespace switchyard {
+
+class NodeLink {
+ public:
+  // Collective over `members` (world ranks of one node, in order); comm_id names their exchanges.
+  static Result<std::unique_ptr<NodeLink>> create(Bootstrap& bootstrap, uint64_t comm_id, std::span<const int> members,
+                                                  int my_idx, Deadline deadline);
+
+  // Gives my descriptor to every member and returns theirs, by member index (mine duplicated).
+  Result<std::vector<Fd>> share(int fd, Deadline deadline);
+
+ private:
+  NodeLink(std::vector<int> members, int my_idx) : members_(std::move(members)), my_idx_(my_idx) {}
+  Status accept_members(Fd listener, std::span<const std::byte> secret, Deadline deadline);
+  Result<std::vector<Fd>> share_as_hub(int fd, Deadline deadline);
+
+  std::vector<int> members_;
+  int my_idx_;
+  std::vector<Fd> links_;  // at the hub: one per member (its own invalid); elsewhere: the hub's
+};
+
+}  // namespace switchyard

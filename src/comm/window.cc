@@ -1,0 +1,110 @@
+#include "comm/window.hpp"
+
+#include <sys/mman.h>
+
+#include "base/checked.hpp"
+#include "base/log.hpp"
+
+namespace switchyard {
+namespace {
+
+constexpr uint64_t kStrideAlignment = 2u << 20;  // so that peers' memory may be backed by huge pages
+
+// What a rank tells the others about its part.
+struct Offer {
+  uint64_t num_bytes;
+  uint64_t alloc_bytes;
+  uint64_t offset;  // of the window inside its allocation
+  uint32_t mappable;
+  uint32_t reserved;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Window>> Window::create(const Context& context, uint32_t id, void* memory, size_t num_bytes,
+                                               Deadline deadline) {
+  const auto allocation = context.runtime.find(memory);
+  if (!allocation) {
+    return Status::invalid_argument("window memory must come from ncclMemAlloc, cudaMalloc or Communicator::allocate");
+  }
+  const size_t offset = size_t(static_cast<char*>(memory) - static_cast<char*>(allocation->base));
+  if (num_bytes == 0 || !range_fits(offset, num_bytes, allocation->num_bytes)) {
+    return Status::invalid_argument(text("window of ", num_bytes, " bytes at offset ", offset,
+                                         " must be inside its allocation of ", allocation->num_bytes, " bytes"));
+  }
+  std::unique_ptr<Window> window(new Window(context.runtime, id, static_cast<char*>(memory), num_bytes));
+  const LocalPeers::Key key{context.job_id, context.comm_id, id, context.rank};
+  LocalPeers::instance().publish(key, window->local_);
+  const Status mapped =
+      window->map_peers(context, allocation->num_bytes, offset, allocation->fd, deadline);
+  LocalPeers::instance().withdraw(key);
+  SWITCHYARD_TRY(mapped);
+  return window;
+}
+
+Status Window::map_peers(const Context& context, size_t alloc_bytes, size_t offset, int fd, Deadline deadline) {
+  const Offer mine{num_bytes_, alloc_bytes, offset, uint32_t(fd >= 0), 0};
+  SWITCHYARD_ASSIGN(const std::vector<Offer> offers,
+                    context.bootstrap.exchange_values(context.comm_id, context.members, mine, deadline));
+  const int num_ranks = int(context.members.size());
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    const Offer& offer = offers[size_t(rank)];
+    if (offer.num_bytes != num_bytes_) {
+      return Status::invalid_usage(text("a window must have one size on all ranks: rank ", rank, " registered ",
+                                        offer.num_bytes, " bytes, rank ", context.rank, " ", num_bytes_));
+    }
+    if (!range_fits(offer.offset, offer.num_bytes, offer.alloc_bytes)) {
+      return Status::remote(text("rank ", rank, " sent an impossible window offer"));
+    }
+  }
+  std::vector<Fd> fds;
+  const int first = context.topology.node_first(context.topology.my_node());
+  const int num_local = context.topology.node_size(context.topology.my_node());
+  uint64_t stride = 0;
+  if (context.node_link != nullptr) {
+    SWITCHYARD_ASSIGN(fds, context.node_link->share(fd, deadline));
+    for (int i = 0; i < num_local; ++i) stride = std::max(stride, offers[size_t(first + i)].alloc_bytes);
+    stride = round_up(stride, kStrideAlignment);
+    reserved_bytes_ = size_t(stride) * size_t(num_local);
+    reserved_ = mmap(nullptr, reserved_bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (reserved_ == MAP_FAILED) {
+      reserved_ = nullptr;
+      return Status::system_error(text("reserving ", reserved_bytes_, " bytes of addresses for a window"));
+    }
+  }
+  bases_.assign(size_t(num_ranks), nullptr);
+  for (int i = 0; i < num_local; ++i) {
+    const int rank = first + i;
+    if (context.whereabouts[size_t(rank)].same_process(context.whereabouts[size_t(context.rank)])) {
+      bases_[size_t(rank)] = LocalPeers::instance().find({context.job_id, context.comm_id, id_, rank});
+      if (bases_[size_t(rank)] == nullptr) return Status::internal(text("rank ", rank, " of this process did not publish"));
+      continue;
+    }
+    char* place = static_cast<char*>(reserved_) + size_t(i) * stride;
+    const Offer& offer = offers[size_t(rank)];
+    if (mmap(place, offer.alloc_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fds[size_t(i)].get(), 0) ==
+        MAP_FAILED) {
+      return Status::system_error(text("mapping the window of rank ", rank));
+    }
+    bases_[size_t(rank)] = place + offer.offset;
+  }
+  SWITCHYARD_ASSIGN(void* table, runtime_.allocate(bases_.size() * sizeof(char*)));
+  device_bases_ = static_cast<char**>(table);
+  SWITCHYARD_TRY(runtime_.upload(device_bases_, bases_.data(), bases_.size() * sizeof(char*)));
+  // Nobody withdraws its address or uses the window before everybody has looked it up.
+  return context.bootstrap.barrier(context.comm_id, context.members, deadline);
+}
+
+Window::~Window() {
+  if (device_bases_ != nullptr) {
+    if (const Status freed = runtime_.free(device_bases_); !freed.ok()) log(LogLevel::kWarn, freed.message());
+  }
+  if (reserved_ != nullptr) munmap(reserved_, reserved_bytes_);
+}
+
+bool Window::contains(const void* address, size_t num_bytes) const {
+  const char* place = static_cast<const char*>(address);
+  return place >= local_ && range_fits(size_t(place - local_), num_bytes, num_bytes_);
+}
+
+}  // namespace switchyard

@@ -1,0 +1,102 @@
+// Group: the ranks of a communicator that dispatch and combine together, with the memory they do it in.
+//
+// Memory (docs/protocol.md): a control window, made with the group; a payload window, made or grown when a handle needs
+// it; device-resident state, plan and mask.
+//
+// THREADS    calls on one group and its handles are made by one thread at a time; abort the communicator to end a wait.
+// OWNERSHIP  handles point to their group and must be destroyed first; the communicator must outlive the group.
+// ERRORS     bad arguments are refused before anything is posted; what fails later is reported by the stream, by the
+//            communicator's async_error() and by the group's next call.
+#pragma once
+#include <array>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "comm/communicator.hpp"
+#include "ep/allocation.hpp"
+#include "ep/config.hpp"
+#include "ep/ll_launch.hpp"
+#include "ep/placement.hpp"
+
+namespace switchyard::ep {
+
+class Handle;
+
+class Group final : private LlObserver {
+ public:
+  // COLLECTIVE. Ranks must agree on the configuration; a rank that differs makes all fail, naming it.
+  static Result<std::unique_ptr<Group>> create(Communicator& comm, const GroupConfig& config);
+  // COLLECTIVE. Waits for what was posted, then for the other ranks. Errors of dead peers are logged, not returned.
+  ~Group() override;
+
+  Communicator& comm() const { return comm_; }
+  const GroupConfig& config() const { return config_; }
+  int rank() const { return comm_.rank(); }
+  int num_ranks() const { return comm_.num_ranks(); }
+  int max_tokens() const { return int(config_.max_tokens_per_rank); }
+  int num_experts() const { return int(config_.num_experts); }
+  int num_local_experts(int rank) const { return placement_.num_local[size_t(rank)]; }
+  // Rows of one expert's block of an expert-major tensor.
+  size_t rows_per_expert() const { return size_t(num_ranks()) * size_t(max_tokens()); }
+  bool zero_copy_required() const { return config_.zero_copy == ZeroCopy::kOn; }
+  uint64_t timeout_ns() const { return timeout_ns_; }
+
+  // Makes sure that the payload window holds a handle of this shape. COLLECTIVE when it has to grow.
+  Status reserve(Layout layout, int topk);
+
+  // Posts one operation. `op.group` is filled in here.
+  Status post(LlOp op, StreamRef stream);
+  // Staged operations: at most two per group. Returns a slot, or why there is none.
+  Result<int> open_staged();
+  void close_staged(int slot);
+
+  // Masks (docs/errors.md). All refuse a group without them.
+  Status mask_query(int32_t* device_mask, StreamRef stream);
+  Status mask_update(const int32_t* host_mask, StreamRef stream);
+  // COLLECTIVE over the ranks that this rank has not masked; afterwards nobody is masked, and those who were re-admitted
+  // go on with the others.
+  Status mask_clean(StreamRef stream);
+  Result<int> async_error() const;
+  Status error_clear();
+
+  // Ok, or why the group can't be used any more.
+  Status health() const;
+  // What the library holds for this group on this rank, in bytes of touched memory.
+  size_t memory_bytes() const;
+  Result<void*> allocate(size_t num_bytes) { return allocator_.allocate(num_bytes); }
+  void free(void* memory) { allocator_.free(memory); }
+
+ private:
+  Group(Communicator& comm, const GroupConfig& config, uint64_t timeout_ns);
+  Status agree_on_config();
+  Status make_state();
+  Status make_payload(uint64_t inbox_block_bytes, uint64_t outbox_block_bytes);
+  Status order(StreamRef stream);
+  Status operation_failed() override;
+  Status describe_failure(uint64_t word) const;
+  Status require_masks() const;
+
+  Communicator& comm_;
+  const GroupConfig config_;
+  const uint64_t timeout_ns_;
+  const Placement placement_;
+  Allocator allocator_;
+
+  LlGroupView view_{};
+  std::vector<void*> owned_;  // allocations behind the view, freed by the destructor
+  LlState* state_ = nullptr;  // host and device see it
+  Window* control_window_ = nullptr;
+  Window* payload_window_ = nullptr;
+  void* control_memory_ = nullptr;
+  void* payload_memory_ = nullptr;
+
+  std::vector<StreamRef> streams_;  // ever used, newest last: what the destructor waits for
+  std::array<bool, kMaxStaged> staged_{};
+  mutable std::mutex mutex_;  // guards failure_
+  Status failure_;
+};
+
+}  // namespace switchyard::ep

@@ -1,0 +1,106 @@
+// What the roles of one low-latency operation share on one warp: addresses, waiting on a peer, giving up on a peer.
+#pragma once
+#include "ep/ll_op.hpp"
+
+namespace switchyard::ep {
+
+enum class Await { kReady, kNotYet, kGone };
+
+template <class P>
+struct LlContext {
+  const P& p;
+  const LlOp& op;
+  uint64_t tag;
+  int bank;
+  bool expired = false;  // the deadline has passed: whoever is still missing is given up
+
+  SWITCHYARD_DEVICE LlContext(const P& platform, const LlOp& operation) : p(platform), op(operation) {
+    const LlState& state = *op.group.state;
+    tag = op.part == LlPart::kReceive ? p.load_relaxed(&state.staged_tag[op.slot]) : p.load_relaxed(&state.tag) + 1;
+    bank = int(tag % kNumBanks);
+  }
+
+  SWITCHYARD_DEVICE const LlGroupView& group() const { return op.group; }
+  SWITCHYARD_DEVICE LlBankState& bank_state() const { return op.group.state->bank[bank]; }
+  SWITCHYARD_DEVICE int num_ranks() const { return op.group.num_ranks; }
+  SWITCHYARD_DEVICE int rank() const { return op.group.rank; }
+
+  // What `peer` tells me, and what I tell `peer`.
+  SWITCHYARD_DEVICE LlLine* heard(int peer) const {
+    return reinterpret_cast<LlLine*>(group().control[rank()] + group().layout.line(bank, peer));
+  }
+  SWITCHYARD_DEVICE LlLine* told(int peer) const {
+    return reinterpret_cast<LlLine*>(group().control[peer] + group().layout.line(bank, rank()));
+  }
+  SWITCHYARD_DEVICE char* inbox(int at_rank, int source) const {
+    return group().payload[at_rank] + group().layout.inbox(bank, source);
+  }
+  SWITCHYARD_DEVICE char* outbox(int at_rank, int reader) const {
+    return group().payload[at_rank] + group().layout.outbox(bank, reader);
+  }
+  SWITCHYARD_DEVICE uint64_t& rows_sent(int peer) const { return group().counters[bank * num_ranks() + peer]; }
+
+  SWITCHYARD_DEVICE LlPlan plan_layout() const {
+    return {group().max_tokens * op.topk, num_ranks(), group().num_experts};
+  }
+  SWITCHYARD_DEVICE int32_t* plan() const { return group().plan + size_t(bank) * plan_words_per_bank(); }
+  SWITCHYARD_DEVICE size_t plan_words_per_bank() const {
+    return LlPlan{group().max_tokens * kMaxTopk, num_ranks(), group().num_experts}.num_words();
+  }
+  SWITCHYARD_DEVICE LlRecord record() const { return {num_ranks(), group().max_tokens, op.topk}; }
+  SWITCHYARD_DEVICE LlMessage message() const { return {op.topk, op.expert_major == 0}; }
+  SWITCHYARD_DEVICE int rows_per_expert() const { return num_ranks() * group().max_tokens; }
+
+  SWITCHYARD_DEVICE bool masked(int peer) const { return p.load_relaxed(&group().mask[peer]) == 0; }
+  SWITCHYARD_DEVICE bool failed() const { return p.load_relaxed(&group().state->failure) != 0; }
+
+  // Is the tag that `peer` writes to `word` there? `at_least` accepts later tags (a word that only says "free").
+  // A peer that is masked, dead, too late or ahead of us is given up: fatal without masks, masked with them.
+  SWITCHYARD_DEVICE Await await(int peer, const uint64_t* word, uint64_t want, LlPhase phase, bool at_least = false) {
+    if (masked(peer)) return Await::kGone;
+    uint64_t seen = p.load_acquire(word);
+    // A process may publish and then die: look at the word once more after learning of the death.
+    const bool dead = seen != want && p.load_relaxed(&group().peer_state[peer]) != 0;
+    if (dead) seen = p.load_acquire(word);
+    if (seen == want || (at_least && seen > want)) return Await::kReady;
+    if (seen > want) return give_up(peer, LlPhase::kOvertaken);
+    if (dead || expired) return give_up(peer, phase);
+    return failed() ? Await::kGone : Await::kNotYet;
+  }
+
+  SWITCHYARD_DEVICE Await give_up(int peer, LlPhase phase) {
+    if (group().masks_enabled && p.load_relaxed(group().abort) == 0) {
+      p.store_relaxed(&group().mask[peer], 0);
+      p.store_relaxed(&group().state->async_error, uint64_t{1});
+      note(&group().state->fault, peer, phase);
+    } else {
+      note(&group().state->failure, peer, phase);
+    }
+    return Await::kGone;
+  }
+
+  // Records the first problem of its kind; later ones are consequences.
+  SWITCHYARD_DEVICE void note(uint64_t* word, int peer, LlPhase phase) const {
+    p.store_once(word, uint64_t(phase) << 56 | uint64_t(peer) << kEpochBits | (tag & kEpochMask));
+  }
+
+  // May this bank be written again at `peer`? Only when the peer consumed the bank's previous epoch.
+  SWITCHYARD_DEVICE Await bank_free(int peer) {
+    const uint64_t previous = tag - kNumBanks;
+    if (previous <= p.load_relaxed(&group().state->base)) return masked(peer) ? Await::kGone : Await::kReady;
+    return await(peer, &heard(peer)->done, previous, LlPhase::kBankFree, true);
+  }
+
+  // Tells `peer` that everything of this epoch is in place. All rows were drained by their writers, whose adds to
+  // rows_sent() this thread has acquired.
+  SWITCHYARD_DEVICE void tell_arrival(int peer, uint32_t num_rows, uint32_t flags) const {
+    LlLine* line = told(peer);
+    if (p.lane() == 0) {
+      p.write(&line->num_rows, num_rows);
+      p.write(&line->flags, flags);
+    }
+    p.store_release(&line->arrival, tag);  // release; pairs with the acquire in await(kDispatchRows, kCombineRows)
+  }
+};
+
+}  // namespace switchyard::ep

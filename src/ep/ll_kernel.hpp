@@ -1,0 +1,53 @@
+// One low-latency operation on one warp: its roles, and what the last warp out has to do.
+#pragma once
+#include "ep/ll_combine.hpp"
+#include "ep/ll_dispatch.hpp"
+#include "switchyard/device/roles.hpp"
+
+namespace switchyard::ep {
+
+// The last warp closes the epoch: readers of this bank are through, so peers may write it again.
+template <class P>
+SWITCHYARD_DEVICE void close_operation(LlContext<P>& c) {
+  LlBankState& bank = c.bank_state();
+  if (c.p.fetch_add(&bank.warps_finished, 1) + 1 != uint64_t(c.p.num_warps())) return;
+  LlState& state = *c.group().state;
+  if (c.op.part != LlPart::kSend && !c.failed()) {
+    for (int peer = 0; peer < c.num_ranks(); ++peer) {
+      // release; pairs with the acquire in bank_free() and AwaitReaders
+      if (!c.masked(peer)) c.p.store_release(&c.told(peer)->done, c.tag);
+    }
+  }
+  if (c.p.lane() == 0) {
+    for (int peer = 0; peer < c.num_ranks(); ++peer) c.p.write(&c.rows_sent(peer), uint64_t{0});
+    bank.plan_ready = bank.num_scanned = bank.warps_finished = bank.all_arrived = 0;
+    if (c.op.part != LlPart::kReceive) c.p.store_relaxed(&state.tag, c.tag);
+    if (c.op.part == LlPart::kSend) c.p.store_relaxed(&state.staged_tag[c.op.slot], c.tag);
+  }
+}
+
+template <class P>
+SWITCHYARD_DEVICE void run_operation(const P& p, const LlOp& op) {
+  LlContext<P> c(p, op);
+  typename P::Waiter waiter(p, op.group.timeout_ns, op.group.abort);
+  if (op.kind == LlKind::kDispatch) {
+    DispatchSend<P> send(c);
+    DispatchReceive<P> receive(c);
+    if (op.part == LlPart::kSend) run_roles(p, waiter, c.expired, send);
+    else if (op.part == LlPart::kReceive) run_roles(p, waiter, c.expired, receive);
+    else run_roles(p, waiter, c.expired, send, receive);
+  } else {
+    CombineSend<P> send(c);
+    CombineReceive<P> receive(c);
+    if (op.part == LlPart::kSend) run_roles(p, waiter, c.expired, send);
+    else if (op.part == LlPart::kReceive) run_roles(p, waiter, c.expired, receive);
+    else run_roles(p, waiter, c.expired, send, receive);
+  }
+  close_operation(c);
+  if (op.kind == LlKind::kCombine && op.in_place && p.warp_idx() == 0) {
+    AwaitReaders<P> readers(c);
+    run_roles(p, waiter, c.expired, readers);
+  }
+}
+
+}  // namespace switchyard::ep

@@ -1,0 +1,158 @@
+// What one low-latency operation gets to know: plain structs, passed by value to the kernel.
+#pragma once
+#include <cstdint>
+
+#include "ep/ll_layout.hpp"
+#include "switchyard/dtype.hpp"
+
+namespace switchyard::ep {
+
+enum class LlPhase : uint32_t {  // for error messages: what a rank was waiting for
+  kNone = 0,
+  kBankFree = 1,       // the peer has not consumed this bank's previous epoch
+  kConsent = 2,        // the peer has not reached this dispatch
+  kDispatchRows = 3,   // the peer's rows have not arrived
+  kCombineRows = 4,    // the peer's expert results are not there
+  kReaders = 5,        // the peer still reads my expert results
+  kOvertaken = 6,      // the peer went on without this rank
+  kBadRouting = 7,     // topk_idx holds an id that is neither -1 nor an expert
+  kBadMessage = 8,     // a peer's header or count is out of range
+  kWindowMismatch = 10,  // the peer's tensor is in another window than mine
+  kExpertFull = 9,     // duplicates in a token's top-k exceed an expert's rows
+};
+
+constexpr int kMaxStaged = kNumBanks;  // staged operations in flight: each holds a bank
+
+// Counters and flags of one bank's operation; zero between operations (the last warp out clears them).
+struct LlBankState {
+  uint64_t plan_ready;      // 1 when the send plan of this operation is complete
+  uint64_t num_scanned;     // sources whose headers have been turned into slots
+  uint64_t all_arrived;     // 1 when every peer's combine rows are there (or given up)
+  uint64_t warps_finished;  // warps that are through with the operation
+};
+
+// Device-resident state of a group. `tag` advances with every operation, so that replayed launches advance it too.
+struct LlState {
+  uint64_t tag;         // of the last operation sent
+  uint64_t base;        // tag at which this generation started: earlier epochs need no consent
+  uint64_t failure;     // first failure: phase << 56 | peer << 40 | epoch (low 40 bits), 0 none
+  uint64_t fault;        // first problem that did not stop the operation, same encoding
+  uint64_t async_error;  // 1 after a peer was masked because it was missing
+  uint64_t staged_tag[kMaxStaged];  // of the operations whose receive half is still to come, by slot
+  LlBankState bank[kNumBanks];
+};
+
+// Constant for the life of a group's windows.
+struct LlGroupView {
+  LlLayout layout;
+  int32_t rank;
+  int32_t num_ranks;
+  int32_t num_experts;
+  int32_t max_tokens;
+  int32_t masks_enabled;
+  char* const* control;  // [num_ranks] control window of every rank
+  char* const* payload;  // [num_ranks] payload window of every rank
+  const int32_t* owner;  // [num_experts] rank that holds the expert
+  const int32_t* local;  // [num_experts] its index there
+  LlState* state;
+  int32_t* mask;               // [num_ranks] 1 active, 0 masked
+  uint64_t* counters;          // [2 banks][num_ranks] rows sent so far to each peer
+  int32_t* plan;               // [2 banks] LlPlan arrays
+  char* scratch;               // [num_warps][scratch_bytes] one row per warp, for fused quantisation
+  uint64_t scratch_bytes;
+  const uint32_t* peer_state;  // [num_ranks] not 0: that process is gone
+  const uint32_t* abort;       // not 0: the communicator was aborted
+  uint64_t timeout_ns;
+};
+
+enum class LlKind : int32_t { kDispatch = 0, kCombine = 1 };
+enum class LlPart : int32_t { kSend = 1, kReceive = 2, kBoth = 3 };
+enum class LlQuant : int32_t { kNone = 0, kForward = 1, kFusedFp8 = 2, kNvfp4 = 3 };
+
+// Per-handle record of what was received, for the combine that follows; lives in handle memory.
+//   int32 num_received[num_ranks]              messages of this source, | kInPlaceBit when its rows came in place
+//   int32 first_row[num_ranks][max_tokens]     rows of this source before this message (expert-major outbox index)
+//   int32 slot[num_ranks][max_tokens][topk]    expert-major output row of (message, k), -1 not here
+//   int32 final_slot[max_tokens][topk]         output rows of my own tokens at their owners, when I placed them
+//   int32 in_place                             1: final_slot is valid
+constexpr int32_t kInPlaceBit = 1 << 30;
+
+struct LlRecord {
+  int32_t num_ranks;
+  int32_t max_tokens;
+  int32_t topk;
+
+  SWITCHYARD_HD size_t num_received(int source) const { return source; }
+  SWITCHYARD_HD size_t first_row(int source, int message) const {
+    return num_received(num_ranks) + size_t(source) * max_tokens + message;
+  }
+  SWITCHYARD_HD size_t slot(int source, int message, int k) const {
+    return first_row(num_ranks, 0) + (size_t(source) * max_tokens + message) * topk + k;
+  }
+  SWITCHYARD_HD size_t final_slot(int token, int k) const { return slot(num_ranks, 0, 0) + size_t(token) * topk + k; }
+  SWITCHYARD_HD size_t in_place() const { return final_slot(max_tokens, 0); }
+  SWITCHYARD_HD size_t num_words() const { return in_place() + 1; }
+};
+
+// The sender's plan of one operation, one per bank, in group memory. An entry is (token, k).
+//   int32 dest[max_tokens * kMaxTopk]    rank the entry's row goes to; -1 none, or another entry already sends it
+//   int32 index[max_tokens * kMaxTopk]   message (or outbox row) index at that rank
+//   int32 expert[max_tokens * kMaxTopk]  global expert id, -1 invalid
+//   int32 slot[max_tokens * kMaxTopk]    row inside the expert at its owner, in-place expert-major only
+//   int32 num_to[num_ranks]              entries with that dest
+//   int32 expert_count[num_experts]      my rows per expert
+//   int32 expert_base[num_experts]       rows of lower-ranked sources per expert
+struct LlPlan {
+  int32_t num_entries;  // capacity: max_tokens * kMaxTopk
+  int32_t num_ranks;
+  int32_t num_experts;
+
+  SWITCHYARD_HD size_t dest(int entry) const { return entry; }
+  SWITCHYARD_HD size_t index(int entry) const { return dest(num_entries) + entry; }
+  SWITCHYARD_HD size_t expert(int entry) const { return index(num_entries) + entry; }
+  SWITCHYARD_HD size_t slot(int entry) const { return expert(num_entries) + entry; }
+  SWITCHYARD_HD size_t num_to(int rank) const { return slot(num_entries) + rank; }
+  SWITCHYARD_HD size_t expert_count(int id) const { return num_to(num_ranks) + id; }
+  SWITCHYARD_HD size_t expert_base(int id) const { return expert_count(num_experts) + id; }
+  SWITCHYARD_HD size_t num_words() const { return expert_base(num_experts); }
+};
+
+// One operation.
+struct LlOp {
+  LlGroupView group;
+  LlKind kind;
+  LlPart part;
+  LlQuant quant;
+  int32_t slot;  // of a staged operation in LlState::staged_tag
+  int32_t topk;
+  int32_t num_tokens;
+  int32_t num_local;  // experts of this rank
+  int32_t expert_major;
+  int32_t indices_are_64;
+  int32_t global_ids;    // rank-major: report global instead of local expert ids
+  int32_t round_scales;  // fused FP8
+  DType dtype;           // combine
+  uint32_t num_elements; // of a row in `dtype` (combine) or BF16 input (fused FP8)
+  uint32_t token_bytes;  // of a token row as it travels
+  uint32_t scale_bytes;  // of a scale row as it travels
+  uint32_t input_bytes;  // of a row of `tokens`
+  int32_t in_place;      // dispatch: offer my output window; combine: peers read my input window
+  const void* topk_idx;
+  const float* weights_in;  // dispatch rank-major: input weights; combine expert-major: weights
+  const char* tokens;       // dispatch: [num_tokens] input rows; combine: expert results
+  const char* scales;
+  char* out_tokens;
+  char* out_scales;
+  float* out_weights;
+  int32_t* out_idx;
+  int32_t* out_counts;      // expert-major: per local expert; rank-major: per source (may be null)
+  int32_t* record;          // handle memory, LlRecord
+  char* const* token_windows;  // [num_ranks] bases of the window of my output (dispatch) or input (combine)
+  char* const* scale_windows;
+  uint64_t token_window_offset;
+  uint64_t scale_window_offset;
+  uint32_t token_window_id;  // 0 none
+  uint32_t scale_window_id;
+};
+
+}  // namespace switchyard::ep

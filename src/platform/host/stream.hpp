@@ -1,0 +1,139 @@
+// A stream: an in-order queue of tasks with its own worker thread; what a CUDA stream is, on a CPU.
+//
+// Every stream owns its worker. There is no shared pool, because a task may wait for a peer's task: in a pool of fewer
+// threads than ranks one rank's wait would occupy the thread that another rank's send needs.
+//
+// THREADS    every method may be called from any thread, except synchronize() from the stream's own tasks.
+// OWNERSHIP  a posted callable is moved into the ring and destroyed on the worker after it ran. The stream must outlive
+//            its posters; its destructor runs what is queued and joins the worker.
+// ERRORS     a task reports failure with fail(); it sticks, and synchronize() returns it until take_error().
+#pragma once
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <utility>
+
+#include "base/clock.hpp"
+#include "switchyard/status.hpp"
+
+namespace switchyard {
+
+class Event;
+
+struct StreamOptions {
+  std::string name = "stream";  // of the worker thread, as debuggers show it (15 characters), and in errors
+  // Where SWITCHYARD_PIN puts the worker: see pin_current_thread().
+  int pin_share_idx = 0;
+  int num_pin_shares = 0;
+};
+
+class Stream {
+ public:
+  static constexpr size_t kCapacity = 256;
+  static constexpr size_t kMaxTaskBytes = 496;  // with its two pointers a slot is 512 bytes: eight cache lines
+
+  static Result<std::unique_ptr<Stream>> create(StreamOptions options = {});
+  ~Stream();
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  // Queues a callable, called on the worker as callable(Stream&) or callable(). Allocates nothing.
+  // REQUIRES  at most kMaxTaskBytes, nothrow-movable; it must not throw.
+  // BLOCKING  only while the ring is full, up to SWITCHYARD_TIMEOUT_MS; then the Status says so, nothing is queued.
+  template <class Callable>
+  Status post(Callable callable);
+
+  // What is posted after this runs only when the event's latest record so far has completed (event.hpp).
+  Status wait(const Event& event);
+
+  // Waits until everything posted before this call has run; then returns the sticky error, if any.
+  Status synchronize(Deadline deadline);
+
+  bool idle() const { return completed() == posted(); }
+  // How many tasks were ever posted, and how many of these have run. A task is complete only after its last effect.
+  uint64_t posted() const { return posted_.load(std::memory_order_acquire); }  // pairs with release in try_enqueue()
+  uint64_t completed() const { return completed_.load(std::memory_order_acquire); }  // pairs with release in run_next()
+
+  // Called by tasks; the first error wins and is logged here, once.
+  void fail(Status error);
+  // Returns the sticky error and clears it.
+  Status take_error();
+
+  // Is the calling thread this stream's worker, that is, are we in one of its tasks?
+  bool on_worker() const { return std::this_thread::get_id() == worker_.get_id(); }
+  const std::string& name() const { return options_.name; }
+
+ private:
+  // What the ring knows of a callable's type.
+  struct TaskType {
+    void (*move_to)(void* slot, void* callable) noexcept;
+    void (*run_and_destroy)(void* payload, Stream& stream) noexcept;
+  };
+  struct alignas(64) Slot {
+    const TaskType* type;
+    alignas(16) unsigned char payload[kMaxTaskBytes];
+  };
+  static_assert(sizeof(Slot) == 512);
+
+  template <class Callable>
+  static void move_task(void* slot, void* callable) noexcept {
+    ::new (slot) Callable(std::move(*static_cast<Callable*>(callable)));
+  }
+  template <class Callable>
+  static void run_task(void* payload, Stream& stream) noexcept;
+
+  explicit Stream(StreamOptions options);
+  Status enqueue(const TaskType& type, void* callable);
+  bool try_enqueue(const TaskType& type, void* callable);
+  bool poll_for_task();
+  void sleep_until_posted();
+  void run_next();
+  void work();
+  void sleep_until_completed(uint64_t sequence, Deadline deadline);
+
+  const StreamOptions options_;
+  const std::unique_ptr<Slot[]> ring_;
+
+  // Posters' side. The slot of sequence s is s % kCapacity; it is free once s - kCapacity has completed.
+  alignas(64) std::mutex post_mutex_;  // held for the copy of one callable, never while waiting
+  std::atomic<uint64_t> posted_{0};
+  std::atomic<uint32_t> worker_sleeps_{0};  // futex word of the worker
+  std::atomic<bool> stopping_{false};
+
+  // Worker's side.
+  alignas(64) std::atomic<uint64_t> completed_{0};
+  // Futex word of synchronize(): 0, or the earliest sequence somebody sleeps for, as wake_ticket() writes it.
+  std::atomic<uint32_t> wake_at_{0};
+
+  std::mutex error_mutex_;
+  Status error_;
+
+  std::thread worker_;  // last: starts when everything above is there
+};
+
+template <class Callable>
+void Stream::run_task(void* payload, Stream& stream) noexcept {
+  auto* callable = std::launder(static_cast<Callable*>(payload));
+  if constexpr (std::is_invocable_v<Callable&, Stream&>) {
+    (*callable)(stream);
+  } else {
+    (*callable)();
+  }
+  callable->~Callable();
+}
+
+template <class Callable>
+Status Stream::post(Callable callable) {
+  static_assert(sizeof(Callable) <= kMaxTaskBytes, "a task's captures must fit its slot: capture a pointer instead");
+  static_assert(alignof(Callable) <= 16 && std::is_nothrow_move_constructible_v<Callable>);
+  static constexpr TaskType kType{&move_task<Callable>, &run_task<Callable>};
+  return enqueue(kType, &callable);
+}
+
+}  // namespace switchyard

@@ -1,0 +1,32 @@
+# The host flavour of cuda.h, cuda_runtime.h and nccl.h (include/host), as a program sees it.
+set(host_flavour_include ${CMAKE_SOURCE_DIR}/include/host)
+
+switchyard_test(host_cuda_test host_cuda_test.cc TIMEOUT 60)
+target_include_directories(host_cuda_test BEFORE PRIVATE ${host_flavour_include})
+
+# A strict C99 program that knows nothing of the project but these headers.
+add_executable(host_program host_program.c)
+set_target_properties(host_program PROPERTIES C_STANDARD 99 C_STANDARD_REQUIRED ON C_EXTENSIONS OFF)
+target_compile_options(host_program PRIVATE -Wall -Wextra -Wpedantic -Werror)
+target_include_directories(host_program BEFORE PRIVATE ${host_flavour_include})
+target_link_libraries(host_program PRIVATE switchyard_internal)
+add_test(NAME host_program COMMAND host_program)
+set_tests_properties(host_program PROPERTIES TIMEOUT 60)
+
+find_path(SWITCHYARD_TOOLKIT_INCLUDE cuda_bf16.h PATHS /usr/local/cuda/include)
+find_path(SWITCHYARD_NVIDIA_NCCL_INCLUDE nccl.h PATHS /usr/local/cuda/include)
+if(SWITCHYARD_TOOLKIT_INCLUDE)
+  add_library(host_with_toolkit OBJECT host_with_toolkit.cc)
+  target_include_directories(host_with_toolkit BEFORE PRIVATE ${host_flavour_include})
+  target_include_directories(host_with_toolkit SYSTEM PRIVATE ${SWITCHYARD_TOOLKIT_INCLUDE})
+endif()
+if(SWITCHYARD_TOOLKIT_INCLUDE AND SWITCHYARD_NVIDIA_NCCL_INCLUDE)
+  foreach(whose host nvidia)
+    add_library(${whose}_values OBJECT host_values.c)
+    target_compile_definitions(${whose}_values PRIVATE SWITCHYARD_VALUES_TABLE=${whose}_values)
+    target_include_directories(${whose}_values PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+  endforeach()
+  target_include_directories(host_values BEFORE PRIVATE ${host_flavour_include})
+  target_include_directories(nvidia_values SYSTEM PRIVATE ${SWITCHYARD_TOOLKIT_INCLUDE} ${SWITCHYARD_NVIDIA_NCCL_INCLUDE})
+  switchyard_test(host_values_test host_values_test.cc LIBS host_values nvidia_values)
+endif()

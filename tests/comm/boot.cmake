@@ -1,0 +1,6 @@
+switchyard_test(frame_test ${CMAKE_CURRENT_LIST_DIR}/frame_test.cc)
+switchyard_test(handshake_test ${CMAKE_CURRENT_LIST_DIR}/handshake_test.cc)
+switchyard_test(bootstrap_test ${CMAKE_CURRENT_LIST_DIR}/bootstrap_test.cc)
+switchyard_test(bootstrap_fault_test ${CMAKE_CURRENT_LIST_DIR}/bootstrap_fault_test.cc)
+switchyard_test(launch_env_test ${CMAKE_CURRENT_LIST_DIR}/launch_env_test.cc)
+switchyard_test(rendezvous_test ${CMAKE_CURRENT_LIST_DIR}/rendezvous_test.cc)

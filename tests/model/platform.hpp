@@ -1,0 +1,111 @@
+// ModelPlatform: the platform over which protocol templates compile to be explored. One object per thread.
+//
+// The memory operations are those of the library's platforms; each address must lie in the program's arena.
+// run_roles() drives role objects the way a worker does.
+#pragma once
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+#include <type_traits>
+
+#include "model/execution.hpp"
+
+namespace switchyard::model {
+
+class ModelPlatform {
+ public:
+  ModelPlatform(Execution& execution, int thread) : execution_(execution), thread_(thread) {}
+
+  uint64_t load_acquire(const uint64_t* word) { return execution_.load(thread_, word, Order::kAcquire); }
+  uint64_t load_relaxed(const uint64_t* word) { return execution_.load(thread_, word, Order::kRelaxed); }
+  void store_release(uint64_t* word, uint64_t value) { execution_.store(thread_, word, value, Order::kRelease); }
+  void store_relaxed(uint64_t* word, uint64_t value) { execution_.store(thread_, word, value, Order::kRelaxed); }
+  uint64_t fetch_add_acq_rel(uint64_t* word, uint64_t addend) {
+    return execution_.fetch_add(thread_, word, addend, Order::kAcqRel);
+  }
+  uint64_t fetch_add_relaxed(uint64_t* word, uint64_t addend) {
+    return execution_.fetch_add(thread_, word, addend, Order::kRelaxed);
+  }
+
+  template <class T>
+  T read(const T* place) {
+    check_plain<T>();
+    execution_.plain(thread_, false, false, place, sizeof(T));
+    execution_.remember(thread_, place, sizeof(T));
+    return *place;
+  }
+  template <class T>
+  void write(T* place, T value) {
+    check_plain<T>();
+    execution_.plain(thread_, false, true, place, sizeof(T));
+    *place = value;
+  }
+  // The row moves at some time before the next drain(): until then its source must not change, and nothing that the
+  // thread publishes covers it.
+  void push(const void* source, void* destination, size_t num_bytes) {
+    execution_.plain(thread_, true, false, source, num_bytes);
+    execution_.plain(thread_, true, true, destination, num_bytes);
+    std::memcpy(destination, source, num_bytes);
+  }
+  void drain() { execution_.drain(thread_); }
+
+  // Nothing moved in this round: sleep until a word that it read has news.
+  void idle() { execution_.idle(thread_); }
+  void assert_that(bool condition, std::string_view message) { execution_.assert_that(thread_, condition, message); }
+
+ private:
+  template <class Role>
+  friend bool step_role(ModelPlatform& platform, Role& role, uint64_t place);
+  template <class... Roles>
+  friend void run_roles(ModelPlatform& platform, Roles&... roles);
+
+  template <class T>
+  static constexpr void check_plain() {
+    static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= 16);
+  }
+
+  Execution& execution_;
+  int thread_;
+};
+
+// One step. If it did not move and left the role's bytes as they were, what it read is forgotten, so that a thread that
+// polled in vain is in the same state as one that did not poll. Roles that are not plain bytes are never forgotten for:
+// the search stays right and becomes larger. REQUIRES that a role keeps its local state in its own bytes.
+template <class Role>
+bool step_role(ModelPlatform& platform, Role& role, uint64_t place) {
+  std::array<std::byte, sizeof(Role)> before;
+  std::memcpy(before.data(), static_cast<const void*>(&role), sizeof(Role));
+  const uint64_t mark = platform.execution_.begin_step(platform.thread_, place);
+  if (role.step()) return true;
+  if constexpr (std::is_trivially_copyable_v<Role>) {
+    if (std::memcmp(before.data(), static_cast<const void*>(&role), sizeof(Role)) == 0) {
+      platform.execution_.forget_step(platform.thread_, mark);
+    }
+  }
+  return false;
+}
+
+// Goes round-robin over roles until all are done(), as one worker of a CPU does. A role has bool step() and
+// bool done() const. To let roles run as freely as the warps of a GPU, give each its own Thread.
+template <class... Roles>
+void run_roles(ModelPlatform& platform, Roles&... roles) {
+  for (;;) {
+    bool moved = false;
+    bool all_done = true;
+    uint64_t role_idx = 0;
+    platform.execution_.begin_round(platform.thread_);
+    const auto turn = [&](auto& role) {
+      ++role_idx;
+      if (role.done()) return;
+      all_done = false;
+      if (step_role(platform, role, 2 * role_idx + (moved ? 1 : 0))) moved = true;
+    };
+    (turn(roles), ...);
+    if (all_done) return;
+    if (!moved) platform.idle();
+  }
+}
+
+}  // namespace switchyard::model

@@ -1,0 +1,5 @@
+switchyard_test(wait_test wait_test.cc TIMEOUT 60)
+switchyard_test(stream_test stream_test.cc TIMEOUT 60)
+switchyard_test(event_test event_test.cc TIMEOUT 60)
+switchyard_test(memory_test memory_test.cc TIMEOUT 60)
+switchyard_test(device_test device_test.cc TIMEOUT 60)

@@ -1,0 +1,55 @@
+// Ranks as threads of the test's process: communicators that live as long as the object, and a way to run a function
+// on all of them at once.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "comm/communicator.hpp"
+#include "comm/coordinator.hpp"
+#include "platform/host/stream.hpp"
+
+namespace switchyard::testing {
+
+class ThreadRanks {
+ public:
+  explicit ThreadRanks(int num_ranks, Communicator::Options options = {}) : comms_(size_t(num_ranks)) {
+    const auto id = create_unique_id();
+    if (!id.ok()) {
+      ADD_FAILURE() << id.status().to_string();
+      return;
+    }
+    on_all([&](int rank) {
+      auto comm = Communicator::create(id.value(), rank, num_ranks, options);
+      ASSERT_TRUE(comm.ok()) << comm.status().to_string();
+      comms_[size_t(rank)] = std::move(comm).value();
+    });
+    for (int rank = 0; rank < num_ranks; ++rank) streams_.push_back(std::move(Stream::create()).value());
+  }
+  ~ThreadRanks() {
+    streams_.clear();
+    on_all([&](int rank) { comms_[size_t(rank)].reset(); });
+  }
+
+  int size() const { return int(comms_.size()); }
+  Communicator& comm(int rank) { return *comms_[size_t(rank)]; }
+  Stream& stream(int rank) { return *streams_[size_t(rank)]; }
+  StreamRef stream_ref(int rank) { return {streams_[size_t(rank)].get()}; }
+
+  // Runs body(rank) on a thread per rank and waits for all.
+  void on_all(const std::function<void(int)>& body) {
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < size(); ++rank) threads.emplace_back([&, rank] { body(rank); });
+    for (std::thread& thread : threads) thread.join();
+  }
+
+ private:
+  std::vector<std::unique_ptr<Communicator>> comms_;
+  std::vector<std::unique_ptr<Stream>> streams_;
+};
+
+}  // namespace switchyard::testing

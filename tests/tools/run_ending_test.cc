@@ -1,0 +1,157 @@
+// How `switchyard run` ends: failures, signals, time limits, and what it leaves behind (nothing).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+
+#include <filesystem>
+
+#include "tool_process.hpp"
+
+namespace switchyard::tools {
+namespace {
+
+using testing::HasSubstr;
+
+// Announces itself and then lasts until somebody ends it. `wait` returns at a signal, so traps run at once.
+const std::string kLast = "sleep 1000 & echo ready; wait; ";
+
+// Becomes true once the process has exited, zombie or not.
+bool exits_in_time(const Fd& process) {
+  pollfd entry{process.get(), POLLIN, 0};
+  return poll(&entry, 1, test_deadline().remaining_ms()) == 1;
+}
+Fd open_process(pid_t pid) { return Fd(int(syscall(SYS_pidfd_open, pid, 0))); }
+
+TEST(RunEnding, PassesOnTheExitCodeOfTheFirstRankThatFails) {
+  const Captured run = run_tool(run_script({"-n", "3"}, "[ $SWITCHYARD_RANK = 1 ] && exit 7; " + kLast));
+  EXPECT_EQ(run.report.exit_code, 7);
+  EXPECT_EQ(run.error, "switchyard run: rank 1 exited with code 7; ending ranks 0, 2\n");
+}
+
+TEST(RunEnding, PutsTheLastWordsOfARankBeforeTheReportOfItsEnd) {
+  const Captured run = run_tool(run_script({"-n", "1"}, "echo last words >&2; exit 3"));
+  EXPECT_EQ(run.error, "[0] last words\nswitchyard run: rank 0 exited with code 3\n");
+}
+
+TEST(RunEnding, ReportsASignalAs128PlusItsNumber) {
+  const Captured run = run_tool(run_script({"-n", "2"}, "[ $SWITCHYARD_RANK = 0 ] && kill -KILL $$; " + kLast));
+  EXPECT_EQ(run.report.exit_code, 128 + SIGKILL);
+  EXPECT_EQ(run.error, "switchyard run: rank 0 was killed by SIGKILL (Killed); ending rank 1\n");
+}
+
+TEST(RunEnding, KillsARankThatIgnoresTheRequestToEnd) {
+  std::string folder = testing::TempDir() + "switchyard-run-XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const std::string fifo = folder + "/rank-1-is-deaf";
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  // Rank 0 fails only once rank 1 ignores the signal.
+  const Captured run = run_tool(run_script({"-n", "2", "--grace", "0.1"},
+                                           "if [ $SWITCHYARD_RANK = 0 ]; then cat " + fifo + "; exit 5; fi; " +
+                                               "trap '' TERM; : > " + fifo + "; while :; do sleep 1000; done"));
+  std::filesystem::remove_all(folder);
+  EXPECT_EQ(run.report.exit_code, 5);
+  EXPECT_THAT(run.error, HasSubstr("rank 1 did not end in time after being asked to; killing"));
+}
+
+TEST(RunEnding, EndsTheJobAtItsTimeLimit) {
+  const Captured run = run_tool(run_script({"-n", "2", "--timeout", "0.3"}, kLast));
+  EXPECT_EQ(run.report.exit_code, 124);
+  EXPECT_THAT(run.error, HasSubstr("time limit reached; ending ranks 0, 1"));
+}
+
+TEST(RunEnding, DoesNotMindATimeLimitThatIsNotReached) {
+  EXPECT_EQ(run_tool({"run", "-n", "2", "--timeout", "1000", "--", "true"}).report.exit_code, 0);
+}
+
+TEST(RunEnding, PassesASignalOnToEveryRankExactlyOnce) {
+  auto tool = start_tool(run_script({"-n", "3"}, "trap 'echo got it' INT; " + kLast + "trap - INT; kill $!; exit 0"));
+  ASSERT_TRUE(tool.ok());
+  read_lines(tool->standard_output(), 3);
+  tool->send(SIGINT);
+  auto run = capture(*std::move(tool), test_deadline());
+  ASSERT_TRUE(run.ok()) << run.status().to_string();
+  EXPECT_EQ(run->report.exit_code, 0) << run->error;
+  EXPECT_EQ(num_occurrences(run->output, "got it"), 3u);
+}
+
+TEST(RunEnding, ExitsWith128PlusTheSignalThatRanksDieOf) {
+  auto tool = start_tool(run_script({"-n", "2"}, kLast));
+  ASSERT_TRUE(tool.ok());
+  read_lines(tool->standard_output(), 2);
+  tool->send(SIGTERM);
+  auto run = capture(*std::move(tool), test_deadline());
+  ASSERT_TRUE(run.ok()) << run.status().to_string();
+  EXPECT_EQ(run->report.exit_code, 128 + SIGTERM);
+  EXPECT_EQ(run->error, "switchyard run: passing SIGTERM on to ranks 0, 1\n");
+}
+
+TEST(RunEnding, KillsAtTheSecondSignal) {
+  auto tool = start_tool(
+      run_script({"-n", "2", "--grace", "1000"}, "trap '' INT TERM; echo ready; while :; do sleep 1000; done"));
+  ASSERT_TRUE(tool.ok());
+  read_lines(tool->standard_output(), 2);
+  tool->send(SIGINT);
+  read_lines(tool->standard_error(), 1);  // the first signal has been seen
+  tool->send(SIGINT);
+  auto run = capture(*std::move(tool), test_deadline());
+  ASSERT_TRUE(run.ok()) << run.status().to_string();
+  EXPECT_EQ(run->report.exit_code, 128 + SIGINT);
+}
+
+TEST(RunEnding, TakesTheRanksWithItWhenItIsKilled) {
+  auto tool = start_tool(run_script({"-n", "1"}, "echo $$; while :; do sleep 1000; done"));
+  ASSERT_TRUE(tool.ok());
+  const std::string line = read_lines(tool->standard_output(), 1);
+  ASSERT_GT(line.size(), 4u);
+  const Fd rank = open_process(std::stoi(line.substr(4)));
+  ASSERT_TRUE(rank.valid());
+  tool->send(SIGKILL);
+  EXPECT_TRUE(exits_in_time(rank));
+}
+
+TEST(RunEnding, LeavesNothingBehindThatARankStarted) {
+  auto tool = start_tool(run_script({"-n", "1"}, "sleep 1000 & echo $!; kill -STOP $$"));
+  ASSERT_TRUE(tool.ok());
+  const std::string line = read_lines(tool->standard_output(), 1);
+  ASSERT_GT(line.size(), 4u);
+  const Fd grandchild = open_process(std::stoi(line.substr(4)));
+  ASSERT_TRUE(grandchild.valid());
+  tool->send(SIGTERM);
+  auto run = capture(*std::move(tool), test_deadline());
+  ASSERT_TRUE(run.ok()) << run.status().to_string();
+  EXPECT_TRUE(exits_in_time(grandchild));
+}
+
+TEST(RunEnding, DoesNotWaitForADescendantThatHidesWithThePipes) {
+  const Captured run = run_tool(run_script({"-n", "1"}, "echo out; setsid sleep 30 & exit 0"));
+  EXPECT_EQ(run.report.exit_code, 0);
+  EXPECT_EQ(run.output, "[0] out\n");
+}
+
+TEST(RunEnding, EndsTheRanksWhenNobodyReadsTheirOutput) {
+  auto tool = start_tool({"run", "-n", "2", "--", "yes"});
+  ASSERT_TRUE(tool.ok());
+  read_lines(tool->standard_output(), 1);
+  tool->standard_output().reset();
+  auto run = capture(*std::move(tool), test_deadline());
+  ASSERT_TRUE(run.ok()) << run.status().to_string();
+  EXPECT_EQ(run->report.exit_code, 128 + SIGPIPE);
+  EXPECT_THAT(run->error, HasSubstr("standard output was closed"));
+}
+
+TEST(RunEnding, ObeysSignalsWhileNobodyTakesItsOutput) {
+  auto tool = start_tool({"run", "-n", "1", "--grace", "1000", "--", "yes"});
+  ASSERT_TRUE(tool.ok());
+  read_lines(tool->standard_output(), 1);  // and no more: the pipe fills
+  const Fd process = open_process(tool->pid());
+  ASSERT_TRUE(process.valid());
+  tool->send(SIGTERM);
+  read_lines(tool->standard_error(), 1);
+  tool->send(SIGTERM);
+  EXPECT_TRUE(exits_in_time(process));
+}
+
+}  // namespace
+}  // namespace switchyard::tools
