@@ -266,6 +266,8 @@ Status Group::describe_failure(uint64_t word) const {
       return Status::invalid_argument(text("rank ", rank(), ": topk_idx holds an id outside -1..", num_experts() - 1));
     case LlPhase::kExpertFull:
       return Status::invalid_argument(who + " lists an expert more often than it has rows; those rows were dropped");
+    case LlPhase::kAdmission:
+      return Status::remote(text("rank ", rank(), ": the other ranks did not re-admit it", limit, "; they must call ncclEpMaskClean"));
     case LlPhase::kNone: break;
   }
   return Status::internal(text("unknown failure ", word));

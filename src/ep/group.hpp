@@ -66,6 +66,9 @@ class Group final : private LlObserver {
   Status health() const;
   // What the library holds for this group on this rank, in bytes of touched memory.
   size_t memory_bytes() const;
+  // Handles that are alive; they must go before the group.
+  int num_handles() const { return num_handles_; }
+  void count_handle(int change) { num_handles_ += change; }
   Result<void*> allocate(size_t num_bytes) { return allocator_.allocate(num_bytes); }
   void free(void* memory) { allocator_.free(memory); }
 
@@ -78,6 +81,8 @@ class Group final : private LlObserver {
   Status operation_failed() override;
   Status describe_failure(uint64_t word) const;
   Status require_masks() const;
+  bool expelled() const;
+  Status await_admission(StreamRef stream);
 
   Communicator& comm_;
   const GroupConfig config_;
@@ -95,6 +100,7 @@ class Group final : private LlObserver {
 
   std::vector<StreamRef> streams_;  // ever used, newest last: what the destructor waits for
   std::array<bool, kMaxStaged> staged_{};
+  int num_handles_ = 0;
   mutable std::mutex mutex_;  // guards failure_
   Status failure_;
 };

@@ -48,6 +48,7 @@ Result<std::unique_ptr<Handle>> Handle::create(Group& group, Layout layout, int 
 Handle::~Handle() {
   for (const LlOp& op : staged_) group_.close_staged(op.slot);
   if (owns_record_) group_.free(record_);
+  group_.count_handle(-1);
 }
 
 Status Handle::update(const Tensor& topk_idx) {

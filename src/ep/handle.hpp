@@ -36,7 +36,7 @@ class Handle {
   size_t num_staged() const { return staged_.size(); }
 
  private:
-  Handle(Group& group, Layout layout, int topk) : group_(group), layout_(layout), topk_(topk) {}
+  Handle(Group& group, Layout layout, int topk) : group_(group), layout_(layout), topk_(topk) { group.count_handle(1); }
   LlOp base_op() const;
   Status run(LlOp op, bool send_only, StreamRef stream);
 

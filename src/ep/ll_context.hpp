@@ -25,12 +25,24 @@ struct LlContext {
   SWITCHYARD_DEVICE int num_ranks() const { return op.group.num_ranks; }
   SWITCHYARD_DEVICE int rank() const { return op.group.rank; }
 
-  // What `peer` tells me, and what I tell `peer`.
-  SWITCHYARD_DEVICE LlLine* heard(int peer) const {
-    return reinterpret_cast<LlLine*>(group().control[rank()] + group().layout.line(bank, peer));
+  // What `peer` tells me, and what I tell `peer`, about this bank.
+  SWITCHYARD_DEVICE LlLine* heard(int peer) const { return line_at(rank(), bank, peer); }
+  SWITCHYARD_DEVICE LlLine* told(int peer) const { return line_at(peer, bank, rank()); }
+  SWITCHYARD_DEVICE LlLine* line_at(int at_rank, int line_bank, int from) const {
+    return reinterpret_cast<LlLine*>(group().control[at_rank] + group().layout.line(line_bank, from));
   }
-  SWITCHYARD_DEVICE LlLine* told(int peer) const {
-    return reinterpret_cast<LlLine*>(group().control[peer] + group().layout.line(bank, rank()));
+  SWITCHYARD_DEVICE bool expelled_by(int peer) const {
+    if (!group().masks_enabled) return false;
+    return p.load_relaxed(&line_at(rank(), 0, peer)->expelled) > p.load_relaxed(&group().state->base);
+  }
+  // The newest generation that others started for this rank; 0 or an old tag if none.
+  SWITCHYARD_DEVICE uint64_t newest_admission() const {
+    uint64_t newest = 0;
+    for (int peer = 0; peer < num_ranks(); ++peer) {
+      const uint64_t admit = p.load_acquire(&line_at(rank(), 0, peer)->admit);  // pairs with the release in admit_all()
+      if (admit > newest) newest = admit;
+    }
+    return newest;
   }
   SWITCHYARD_DEVICE char* inbox(int at_rank, int source) const {
     return group().payload[at_rank] + group().layout.inbox(bank, source);
@@ -63,7 +75,7 @@ struct LlContext {
     const bool dead = seen != want && p.load_relaxed(&group().peer_state[peer]) != 0;
     if (dead) seen = p.load_acquire(word);
     if (seen == want || (at_least && seen > want)) return Await::kReady;
-    if (seen > want) return give_up(peer, LlPhase::kOvertaken);
+    if (seen > want || expelled_by(peer)) return give_up(peer, LlPhase::kOvertaken);
     if (dead || expired) return give_up(peer, phase);
     return failed() ? Await::kGone : Await::kNotYet;
   }
@@ -71,6 +83,7 @@ struct LlContext {
   SWITCHYARD_DEVICE Await give_up(int peer, LlPhase phase) {
     if (group().masks_enabled && p.load_relaxed(group().abort) == 0) {
       p.store_relaxed(&group().mask[peer], 0);
+      p.store_relaxed(&line_at(peer, 0, rank())->expelled, tag);  // a courtesy: the peer need not wait for its deadline
       p.store_relaxed(&group().state->async_error, uint64_t{1});
       note(&group().state->fault, peer, phase);
     } else {

@@ -1,5 +1,6 @@
 // One low-latency operation on one warp: its roles, and what the last warp out has to do.
 #pragma once
+#include "ep/ll_admission.hpp"
 #include "ep/ll_combine.hpp"
 #include "ep/ll_dispatch.hpp"
 #include "switchyard/device/roles.hpp"
@@ -12,6 +13,11 @@ SWITCHYARD_DEVICE void close_operation(LlContext<P>& c) {
   LlBankState& bank = c.bank_state();
   if (c.p.fetch_add(&bank.warps_finished, 1) + 1 != uint64_t(c.p.num_warps())) return;
   LlState& state = *c.group().state;
+  // A rank that slept through its own expulsion may have read rows of a later generation: it must not say "done".
+  if (c.group().masks_enabled && c.newest_admission() > c.p.load_relaxed(&state.base)) {
+    c.p.store_relaxed(&state.async_error, uint64_t{1});
+    c.note(&state.fault, c.rank(), LlPhase::kOvertaken);
+  }
   if (c.op.part != LlPart::kSend && !c.failed()) {
     for (int peer = 0; peer < c.num_ranks(); ++peer) {
       // release; pairs with the acquire in bank_free() and AwaitReaders
@@ -23,6 +29,21 @@ SWITCHYARD_DEVICE void close_operation(LlContext<P>& c) {
     bank.plan_ready = bank.num_scanned = bank.warps_finished = bank.all_arrived = 0;
     if (c.op.part != LlPart::kReceive) c.p.store_relaxed(&state.tag, c.tag);
     if (c.op.part == LlPart::kSend) c.p.store_relaxed(&state.staged_tag[c.op.slot], c.tag);
+  }
+}
+
+// What has to happen between operations; on one warp, before run_operation() of a group with masks.
+template <class P>
+SWITCHYARD_DEVICE void run_admission(const P& p, const LlOp& op) {
+  LlContext<P> c(p, op);
+  if (op.kind == LlKind::kAdmit) {
+    admit_all(c);
+  } else if (op.kind == LlKind::kAwaitAdmit) {
+    typename P::Waiter waiter(p, op.group.timeout_ns, op.group.abort);
+    AwaitAdmission<P> admission(c);
+    run_roles(p, waiter, c.expired, admission);
+  } else {
+    adopt_generation(c);
   }
 }
 

@@ -39,9 +39,10 @@ struct LlLine {
   uint32_t num_rows;  // messages in your inbox (dispatch) or rows in my outbox (combine)
   uint32_t flags;     // kRowsInPlace
   uint64_t done;      // tag: I consumed this bank; it may be written again
-  uint64_t admit;     // tag (bank 0 only): you were re-admitted; go on after this epoch
+  uint64_t expelled;  // tag, line 0 only: I gave up on you in this epoch; nothing more will come from me
+  uint64_t admit;     // tag, line 0 only: you were re-admitted; go on after this epoch
 };
-static_assert(sizeof(LlLine) == 64 && offsetof(LlLine, arrival) == 32 && offsetof(LlLine, admit) == 56);
+static_assert(sizeof(LlLine) == 72 && offsetof(LlLine, arrival) == 32 && offsetof(LlLine, done) == 48);
 
 constexpr uint32_t kRowsInPlace = 1;  // token rows went straight to your output window; the inbox has headers only
 

@@ -18,6 +18,7 @@ enum class LlPhase : uint32_t {  // for error messages: what a rank was waiting 
   kBadRouting = 7,     // topk_idx holds an id that is neither -1 nor an expert
   kBadMessage = 8,     // a peer's header or count is out of range
   kWindowMismatch = 10,  // the peer's tensor is in another window than mine
+  kAdmission = 11,  // nobody re-admitted this rank
   kExpertFull = 9,     // duplicates in a token's top-k exceed an expert's rows
 };
 
@@ -65,7 +66,12 @@ struct LlGroupView {
   uint64_t timeout_ns;
 };
 
-enum class LlKind : int32_t { kDispatch = 0, kCombine = 1 };
+enum class LlKind : int32_t {
+  kDispatch = 0,
+  kCombine = 1,
+  kAdmit = 2,       // start a new generation at `admit_tag`, telling those who were masked
+  kAwaitAdmit = 3,  // wait until the others re-admit this rank
+};
 enum class LlPart : int32_t { kSend = 1, kReceive = 2, kBoth = 3 };
 enum class LlQuant : int32_t { kNone = 0, kForward = 1, kFusedFp8 = 2, kNvfp4 = 3 };
 
@@ -123,6 +129,7 @@ struct LlOp {
   LlKind kind;
   LlPart part;
   LlQuant quant;
+  uint64_t admit_tag;
   int32_t slot;  // of a staged operation in LlState::staged_tag
   int32_t topk;
   int32_t num_tokens;

@@ -205,12 +205,12 @@ TEST(BootstrapDeath, RankThatBreaksTheProtocolCountsAsDead) {
 
 TEST(BootstrapDeath, LossOfTheCoordinatorFailsEverythingAndSaysSo) {
   auto coordinator = start_coordinator();
+  const UniqueId id = coordinator->id();
   std::atomic<int> num_waiting{0};
   std::thread killer([&] {
     EXPECT_TRUE(eventually([&] { return num_waiting.load(std::memory_order_relaxed) == 2; }));
     coordinator.reset();
   });
-  const UniqueId id = coordinator->id();
   run_ranks(id, 3, [&](Bootstrap& bootstrap) {
     if (bootstrap.rank() == 2) {
       EXPECT_TRUE(eventually([&] { return !bootstrap.health().ok(); }));
@@ -224,32 +224,37 @@ TEST(BootstrapDeath, LossOfTheCoordinatorFailsEverythingAndSaysSo) {
   killer.join();
 }
 
+// The life of a rank process: gets the id, joins as rank 1 of 2, says so, and waits for an exchange that never completes.
+[[noreturn]] void live_as_rank_1(int id_fd, int ready_fd) {
+  UniqueId id;
+  if (read(id_fd, static_cast<void*>(&id), sizeof id) != ssize_t(sizeof id)) _exit(1);
+  const auto bootstrap = Bootstrap::connect(id, 1, 2, in_seconds(30));
+  if (!bootstrap.ok() || write(ready_fd, "x", 1) != 1) _exit(2);
+  (void)bootstrap.value()->barrier(9, world(2), in_seconds(60));
+  _exit(3);
+}
+
 TEST(BootstrapDeath, KilledProcessIsNoticedWithinASecond) {
+  int id_pipe[2], ready_pipe[2];
+  ASSERT_EQ(pipe(id_pipe) + pipe(ready_pipe), 0);
+  const Fd id_in(id_pipe[0]), id_out(id_pipe[1]), ready_in(ready_pipe[0]), ready_out(ready_pipe[1]);
+  const pid_t child = fork();  // before this process has any other thread
+  ASSERT_GE(child, 0);
+  if (child == 0) live_as_rank_1(id_in.get(), ready_out.get());
+
   const auto coordinator = start_coordinator();
   const UniqueId id = coordinator->id();
-  // The child inherits this process's descriptors but closes on exec only; it runs no code of the coordinator.
-  int pipe_fds[2];
-  ASSERT_EQ(pipe(pipe_fds), 0);
-  const pid_t child = fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    const auto bootstrap = Bootstrap::connect(id, 1, 2, in_seconds(30));
-    if (!bootstrap.ok() || write(pipe_fds[1], "x", 1) != 1) _exit(1);
-    (void)bootstrap.value()->barrier(9, world(2), in_seconds(60));  // never completes: rank 0 does not take part
-    _exit(2);
-  }
+  ASSERT_EQ(write(id_out.get(), &id, sizeof id), ssize_t(sizeof id));
   const auto bootstrap = Bootstrap::connect(id, 0, 2, in_seconds(30));
   ASSERT_TRUE(bootstrap.ok()) << bootstrap.status().to_string();
   char ready = 0;
-  ASSERT_EQ(read(pipe_fds[0], &ready, 1), 1);
+  ASSERT_EQ(read(ready_in.get(), &ready, 1), 1);
   const uint64_t begin_ns = now_ns();
   ASSERT_EQ(kill(child, SIGKILL), 0);
   const Status status = bootstrap.value()->barrier(1, world(2), in_seconds(30));
   EXPECT_LT(now_ns() - begin_ns, kSecond);
   EXPECT_NE(status.message().find("rank 1 died"), std::string::npos) << status.message();
   EXPECT_EQ(waitpid(child, nullptr, 0), child);
-  close(pipe_fds[0]);
-  close(pipe_fds[1]);
 }
 
 TEST(BootstrapAbort, FromAnotherThreadEndsBlockedExchangesEverywhereWithinASecond) {

@@ -189,7 +189,7 @@ TEST_F(RendezvousTest, TruncatedOrChangedFilesAreNoIds) {
   copy << std::ifstream(path).rdbuf();
   const std::string whole = copy.str();
   ASSERT_GT(whole.size(), 256u);
-  for (size_t i = 0; i < whole.size(); i++) {
+  for (size_t i = 0; i < whole.size(); i += 3) {
     std::string changed = whole;
     changed[i] ^= 1;
     std::ofstream(path, std::ios::trunc) << changed;

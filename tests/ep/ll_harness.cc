@@ -1,202 +1,233 @@
 #include "ep/ll_harness.hpp"
 
+#include <algorithm>
+#include <cstdio>
 #include <cstring>
-#include <numeric>
 
 namespace switchyard::testing {
 namespace {
 
 constexpr uint8_t kUntouched = 0xa5;
+constexpr size_t kWindowMargin = 64;
 
-// Memory of the runtime, as a window when asked for; freed in order.
-class Buffer {
- public:
-  Buffer(Communicator& comm, size_t num_bytes, bool window, uint8_t fill) : comm_(comm), num_bytes_(num_bytes) {
-    // A window has one size on all ranks; a tensor in it may be smaller.
-    size_t allocated = std::max<size_t>(num_bytes, 16);
-    if (window) {
-      const auto sizes = comm.exchange(uint64_t(allocated));
-      for (const uint64_t size : sizes.value()) allocated = std::max<size_t>(allocated, size);
-    }
-    data_ = comm.runtime().allocate(allocated).value();
-    std::memset(data_, fill, num_bytes);
-    if (window) window_ = comm.register_window(data_, allocated).value();
-  }
-  ~Buffer() {
-    if (window_ != nullptr) EXPECT_OK(comm_.deregister_window(window_));
-    EXPECT_OK(comm_.runtime().free(data_));
-  }
-  Buffer(const Buffer&) = delete;
+size_t index_bytes(const oracle::Case& c) { return c.int32_indices ? sizeof(int32_t) : sizeof(int64_t); }
 
-  template <class T = uint8_t>
-  T* as() const {
-    return static_cast<T*>(data_);
-  }
-  template <class T = uint8_t>
-  std::span<T> span() const {
-    return {as<T>(), num_bytes_ / sizeof(T)};
-  }
-  ep::Tensor tensor(DType dtype, std::initializer_list<size_t> sizes) const {
-    return window_ ? ep::Tensor::in(*window_, 0, dtype, sizes) : ep::Tensor::of(data_, dtype, sizes);
-  }
-
- private:
-  static void EXPECT_OK(const Status& status) {
-    if (!status.ok()) fprintf(stderr, "%s\n", status.to_string().c_str());
-  }
-  Communicator& comm_;
-  size_t num_bytes_;
-  void* data_;
-  Window* window_ = nullptr;
-};
-
-class RankCase {
- public:
-  RankCase(Communicator& comm, StreamRef stream, const oracle::Case& c, LlMode mode)
-      : comm_(comm),
-        stream_(stream),
-        c_(c),
-        mode_(mode),
-        rank_(comm.rank()),
-        num_tokens_(size_t(c.num_tokens[size_t(rank_)])),
-        num_rows_(size_t(c.num_blocks(rank_)) * size_t(c.rows_per_block())),
-        topk_(size_t(c.topk)),
-        out_tokens_(comm, num_rows_ * c.output_token_bytes(), mode.windows, kUntouched),
-        out_scales_(comm, num_rows_ * c.output_scale_bytes(), mode.windows && c.output_scale_bytes() > 0, kUntouched),
-        results_(comm, num_rows_ * c.combine_row_bytes(), mode.windows, 0x5a) {}
-
-  std::string run(const oracle::Dispatch& expected, const oracle::ExpertOutputs& outputs,
-                  const std::vector<uint8_t>& combined) {
-    auto group = ep::Group::create(comm_, group_config_for(c_));
-    if (!group.ok()) return group.status().to_string();
-    const auto layout =
-        c_.layout == oracle::Layout::kExpertMajor ? ep::Layout::kExpertMajor : ep::Layout::kRankMajor;
-    auto handle = ep::Handle::create(*group.value(), layout, c_.topk, nullptr, 0);
-    if (!handle.ok()) return handle.status().to_string();
-    if (Status updated = handle.value()->update(indices()); !updated.ok()) return updated.to_string();
-    for (int round = 0; round < mode_.num_rounds; ++round) {
-      std::string difference = dispatch(*handle.value(), expected);
-      if (difference.empty()) difference = combine(*handle.value(), outputs, combined);
-      if (!difference.empty()) {
-        comm_.abort(difference);
-        return text("rank ", rank_, " round ", round, ": ", difference);
-      }
-    }
-    return {};
-  }
-
- private:
-  ep::Tensor indices() {
-    const auto& idx = c_.topk_idx[size_t(rank_)];
-    idx64_ = idx;
-    idx32_.assign(idx.begin(), idx.end());
-    if (c_.int32_indices) return ep::Tensor::of(idx32_.data(), DType::kInt32, {num_tokens_, topk_});
-    return ep::Tensor::of(idx64_.data(), DType::kInt64, {num_tokens_, topk_});
-  }
-
-  std::string finish(ep::Handle& handle, const Status& posted) {
-    if (!posted.ok()) return posted.to_string();
-    if (Status completed = handle.complete(stream_); !completed.ok()) return completed.to_string();
-    const Status done = comm_.runtime().synchronize(stream_, Deadline::after_ns(60 * kSecond));
-    return done.ok() ? "" : done.to_string();
-  }
-
-  std::string dispatch(ep::Handle& handle, const oracle::Dispatch& expected) {
-    const bool rank_major = c_.layout == oracle::Layout::kRankMajor;
-    const auto outer = size_t(c_.num_blocks(rank_));
-    const auto inner = size_t(c_.rows_per_block());
-    std::memset(out_tokens_.as(), kUntouched, out_tokens_.span().size());
-    std::memset(out_scales_.as(), kUntouched, out_scales_.span().size());
-    counters_.assign(outer, -7);
-    out_idx_.assign(rank_major ? num_rows_ * topk_ : 0, -7);
-    out_weights_.assign(rank_major ? num_rows_ * topk_ : 0, std::bit_cast<float>(0xa5a5a5a5u));
-    weights_ = c_.topk_weights[size_t(rank_)];
-    tokens_ = c_.tokens[size_t(rank_)];
-    ep::DispatchArgs args;
-    args.tokens = ep::Tensor::of(tokens_.data(), c_.dtype, {num_tokens_, size_t(c_.hidden)});
-    DType out_dtype = c_.dtype;
-    if (c_.dispatch_recipe == oracle::DispatchRecipe::kForward) {
-      args.quant = ep::DispatchQuant::kForward;
-      scales_ = c_.scales[size_t(rank_)];
-      args.scales = ep::Tensor::of(scales_.data(), c_.scale_dtype, {num_tokens_, size_t(c_.scale_width)});
-      args.out_scales = out_scales_.tensor(c_.scale_dtype, {outer, inner, size_t(c_.scale_width)});
-    } else if (c_.dispatch_recipe == oracle::DispatchRecipe::kDsFp8) {
-      args.quant = ep::DispatchQuant::kFusedFp8;
-      args.round_scales = c_.round_scales;
-      out_dtype = DType::kFloat8E4M3;
-      args.out_scales = out_scales_.tensor(DType::kFloat32, {outer, inner, size_t(c_.hidden) / 128});
-    }
-    args.out_tokens = out_tokens_.tensor(out_dtype, {outer, inner, size_t(c_.hidden)});
-    args.has_layout_info = true;
-    const ep::Tensor counters = ep::Tensor::of(counters_.data(), DType::kInt32, {outer});
-    if (rank_major) {
-      args.topk_weights = ep::Tensor::of(weights_.data(), DType::kFloat32, {num_tokens_, topk_});
-      args.out_topk_idx = ep::Tensor::of(out_idx_.data(), DType::kInt32, {outer, inner, topk_});
-      args.out_topk_weights = ep::Tensor::of(out_weights_.data(), DType::kFloat32, {outer, inner, topk_});
-      args.layout_info.src_rank_counters = counters;
-      args.layout_info.id_kind = c_.id_kind == oracle::IdKind::kGlobal ? ep::IdKind::kGlobal : ep::IdKind::kLocal;
-    } else {
-      args.layout_info.expert_counters = counters;
-    }
-    args.send_only = mode_.staged;
-    std::string failure = finish(handle, handle.dispatch(args, stream_));
-    if (!failure.empty()) return "dispatch: " + failure;
-    const oracle::DispatchView view{out_tokens_.span(), out_scales_.span(), counters_, out_idx_, out_weights_};
-    return oracle::check_dispatch(c_, expected, rank_, view, kUntouched);
-  }
-
-  std::string combine(ep::Handle& handle, const oracle::ExpertOutputs& outputs, const std::vector<uint8_t>& expected) {
-    const auto outer = size_t(c_.num_blocks(rank_));
-    const auto inner = size_t(c_.rows_per_block());
-    const size_t width = size_t(c_.combine_hidden ? c_.combine_hidden : c_.hidden);
-    const bool nvfp4 = c_.combine_recipe == oracle::CombineRecipe::kNvfp4;
-    row_scales_.assign(nvfp4 ? num_rows_ : 0, 0.0f);
-    oracle::scatter_outputs(c_, outputs, rank_, results_.span(), row_scales_);
-    out_.assign(num_tokens_ * c_.combine_row_bytes(), kUntouched);
-    ep::CombineArgs args;
-    args.tokens = results_.tensor(c_.combine_dtype, {outer, inner, width});
-    args.out_tokens = ep::Tensor::of(out_.data(), c_.combine_dtype, {num_tokens_, width});
-    args.out_topk_weights = ep::Tensor::of(weights_.data(), DType::kFloat32, {num_tokens_, topk_});
-    if (nvfp4) {
-      args.quant = ep::CombineQuant::kNvfp4;
-      args.scales = ep::Tensor::of(row_scales_.data(), DType::kFloat32, {outer, inner, 1});
-    }
-    args.send_only = mode_.staged;
-    std::string failure = finish(handle, handle.combine(args, stream_));
-    if (!failure.empty()) return "combine: " + failure;
-    return oracle::check_combine(c_, rank_, expected, out_);
-  }
-
-  Communicator& comm_;
-  StreamRef stream_;
-  const oracle::Case& c_;
-  LlMode mode_;
-  int rank_;
-  size_t num_tokens_, num_rows_, topk_;
-  Buffer out_tokens_, out_scales_, results_;
-  std::vector<int64_t> idx64_;
-  std::vector<int32_t> idx32_, counters_, out_idx_;
-  std::vector<float> weights_, out_weights_, row_scales_;
-  std::vector<uint8_t> tokens_, scales_, out_;
-};
+void warn(const Status& status) {
+  if (!status.ok()) fprintf(stderr, "%s\n", status.to_string().c_str());
+}
 
 }  // namespace
 
-ep::GroupConfig group_config_for(const oracle::Case& c) {
+LlScenario make_scenario(uint64_t seed, const oracle::Shape& shape, oracle::Routing routing, oracle::Fill fill) {
+  LlScenario scenario{oracle::make_case(seed, shape, routing, fill), {}, {}, {}};
+  scenario.dispatch = oracle::expected_dispatch(scenario.c);
+  scenario.outputs = oracle::make_expert_outputs(seed + 1, scenario.c, scenario.dispatch);
+  scenario.combined = oracle::expected_combine(scenario.c, scenario.dispatch, scenario.outputs);
+  return scenario;
+}
+
+std::string describe(const oracle::Shape& s, oracle::Routing routing, oracle::Fill fill) {
+  std::string out = text(s.layout == oracle::Layout::kExpertMajor ? "expert-major" : "rank-major", ", ranks ",
+                         s.num_ranks, ", experts ", s.num_experts, ", top-k ", s.topk, ", hidden ", s.hidden, " ",
+                         dtype_name(s.dtype), ", max tokens ", s.max_tokens, ", ", oracle::routing_name(routing), ", ",
+                         oracle::fill_name(fill), s.int32_indices ? ", int32 indices" : "",
+                         s.id_kind == oracle::IdKind::kGlobal ? ", global ids" : "");
+  if (s.dispatch_recipe == oracle::DispatchRecipe::kForward) {
+    out += text(", ", s.scale_width, " forwarded scales of ", dtype_name(s.scale_dtype));
+  } else if (s.dispatch_recipe == oracle::DispatchRecipe::kDsFp8) {
+    out += text(", fused FP8", s.round_scales ? " with rounded scales" : "");
+  }
+  return out + text(", combine ", s.combine_hidden ? s.combine_hidden : s.hidden, " ", dtype_name(s.combine_dtype),
+                    s.combine_recipe == oracle::CombineRecipe::kNvfp4 ? " NVFP4" : "");
+}
+
+ep::GroupConfig group_config_for(const oracle::Shape& shape) {
   ep::GroupConfig config;
-  config.num_experts = uint32_t(c.num_experts);
-  config.max_tokens_per_rank = uint32_t(c.max_tokens);
+  config.num_experts = uint32_t(shape.num_experts);
+  config.max_tokens_per_rank = uint32_t(shape.max_tokens);
   config.max_token_bytes =
-      uint32_t(std::max(c.output_token_bytes() + c.output_scale_bytes(), c.combine_row_bytes()));
+      uint32_t(std::max(shape.output_token_bytes() + shape.output_scale_bytes(), shape.combine_row_bytes()));
   config.timeout_ns = 60 * kSecond;
   return config;
 }
 
-std::string run_ll_case(Communicator& comm, StreamRef stream, const oracle::Case& c, const oracle::Dispatch& dispatch,
-                        const oracle::ExpertOutputs& outputs, const std::vector<std::vector<uint8_t>>& combined,
-                        LlMode mode) {
-  RankCase rank_case(comm, stream, c, mode);
-  return rank_case.run(dispatch, outputs, combined[size_t(comm.rank())]);
+// ---- Buffer ----
+
+Buffer::Buffer(Communicator& comm, size_t num_bytes, bool window)
+    : comm_(comm), num_bytes_(num_bytes), allocated_(std::max<size_t>(num_bytes, 16)) {
+  if (window) {
+    const auto sizes = comm.exchange(uint64_t(num_bytes));
+    for (const uint64_t size : sizes.value()) allocated_ = std::max<size_t>(allocated_, size);
+    allocated_ += kWindowMargin;
+    offset_ = (allocated_ - num_bytes) / 16 * 16;
+  }
+  base_ = static_cast<uint8_t*>(comm.runtime().allocate(allocated_).value());
+  if (window) window_ = comm.register_window(base_, allocated_).value();
+}
+
+Buffer::~Buffer() {
+  if (window_ != nullptr) warn(comm_.deregister_window(window_));
+  warn(comm_.runtime().free(base_));
+}
+
+void Buffer::fill(uint8_t value) {
+  filled_with_ = value;
+  std::memset(base_, value, allocated_);
+}
+
+ep::Tensor Buffer::tensor(DType dtype, std::initializer_list<size_t> sizes) const {
+  return window_ ? ep::Tensor::in(*window_, offset_, dtype, sizes) : ep::Tensor::of(base_ + offset_, dtype, sizes);
+}
+
+std::string Buffer::margin_fault(const char* name) const {
+  const auto untouched = [&](uint8_t byte) { return byte == filled_with_; };
+  if (std::all_of(base_, base_ + offset_, untouched) &&
+      std::all_of(base_ + offset_ + num_bytes_, base_ + allocated_, untouched)) {
+    return "";
+  }
+  return text("rank ", comm_.rank(), ": bytes around ", name, " were written");
+}
+
+// ---- LlRank ----
+
+LlRank::LlRank(Communicator& comm, StreamRef stream, const LlScenario& scenario, bool windows)
+    : comm_(comm),
+      stream_(stream),
+      s_(scenario),
+      c_(scenario.c),
+      rank_(comm.rank()),
+      num_tokens_(size_t(c_.num_tokens[size_t(rank_)])),
+      topk_(size_t(c_.topk)),
+      outer_(size_t(c_.num_blocks(rank_))),
+      inner_(size_t(c_.rows_per_block())),
+      num_rows_(outer_ * inner_),
+      rank_major_(c_.layout == oracle::Layout::kRankMajor),
+      nvfp4_(c_.combine_recipe == oracle::CombineRecipe::kNvfp4),
+      tokens_(comm, num_tokens_ * c_.input_token_bytes()),
+      scales_(comm, num_tokens_ * c_.input_scale_bytes()),
+      indices_(comm, num_tokens_ * topk_ * index_bytes(c_)),
+      weights_(comm, num_tokens_ * topk_ * sizeof(float)),
+      out_tokens_(comm, num_rows_ * c_.output_token_bytes(), windows),
+      out_scales_(comm, num_rows_ * c_.output_scale_bytes(), windows && c_.output_scale_bytes() > 0),
+      out_idx_(comm, rank_major_ ? num_rows_ * topk_ * sizeof(int32_t) : 0),
+      out_weights_(comm, rank_major_ ? num_rows_ * topk_ * sizeof(float) : 0),
+      counters_(comm, outer_ * sizeof(int32_t)),
+      results_(comm, num_rows_ * c_.combine_row_bytes(), windows),
+      row_scales_(comm, nvfp4_ ? num_rows_ * sizeof(float) : 0),
+      combined_(comm, num_tokens_ * c_.combine_row_bytes()) {
+  tokens_.load(c_.tokens[size_t(rank_)]);
+  if (c_.input_scale_bytes() > 0) scales_.load(c_.scales[size_t(rank_)]);
+  weights_.load(c_.topk_weights[size_t(rank_)]);
+  const std::vector<int64_t>& indices = c_.topk_idx[size_t(rank_)];
+  if (c_.int32_indices) indices_.load(std::vector<int32_t>(indices.begin(), indices.end()));
+  else indices_.load(indices);
+}
+
+Status LlRank::open(ep::Group& group, void* handle_memory, size_t num_memory_bytes) {
+  const auto layout = rank_major_ ? ep::Layout::kRankMajor : ep::Layout::kExpertMajor;
+  SWITCHYARD_ASSIGN(handle_, ep::Handle::create(group, layout, c_.topk, handle_memory, num_memory_bytes));
+  return handle_->update(indices_.tensor(c_.int32_indices ? DType::kInt32 : DType::kInt64, {num_tokens_, topk_}));
+}
+
+// Fills in what the recipe needs; returns the type of the rows that arrive.
+DType LlRank::describe_recipe(ep::DispatchArgs& args) {
+  if (c_.dispatch_recipe == oracle::DispatchRecipe::kForward) {
+    const auto width = size_t(c_.scale_width);
+    args.quant = ep::DispatchQuant::kForward;
+    args.scales = scales_.tensor(c_.scale_dtype, {num_tokens_, width});
+    args.out_scales = out_scales_.tensor(c_.scale_dtype, {outer_, inner_, width});
+  } else if (c_.dispatch_recipe == oracle::DispatchRecipe::kDsFp8) {
+    args.quant = ep::DispatchQuant::kFusedFp8;
+    args.round_scales = c_.round_scales;
+    args.out_scales = out_scales_.tensor(DType::kFloat32, {outer_, inner_, size_t(c_.hidden) / 128});
+    return DType::kFloat8E4M3;
+  }
+  return c_.dtype;
+}
+
+void LlRank::describe_rank_major(ep::DispatchArgs& args) {
+  args.topk_weights = weights_.tensor(DType::kFloat32, {num_tokens_, topk_});
+  args.out_topk_idx = out_idx_.tensor(DType::kInt32, {outer_, inner_, topk_});
+  args.out_topk_weights = out_weights_.tensor(DType::kFloat32, {outer_, inner_, topk_});
+  args.layout_info.src_rank_counters = counters_.tensor(DType::kInt32, {outer_});
+  args.layout_info.id_kind = c_.id_kind == oracle::IdKind::kGlobal ? ep::IdKind::kGlobal : ep::IdKind::kLocal;
+}
+
+Status LlRank::post_dispatch(bool staged) {
+  for (Buffer* output : {&out_tokens_, &out_scales_, &out_idx_, &out_weights_, &counters_}) output->fill(kUntouched);
+  ep::DispatchArgs args;
+  args.tokens = tokens_.tensor(c_.dtype, {num_tokens_, size_t(c_.hidden)});
+  const DType arriving = describe_recipe(args);
+  args.out_tokens = out_tokens_.tensor(arriving, {outer_, inner_, size_t(c_.hidden)});
+  args.has_layout_info = true;
+  if (rank_major_) describe_rank_major(args);
+  else args.layout_info.expert_counters = counters_.tensor(DType::kInt32, {outer_});
+  args.send_only = staged;
+  return handle_->dispatch(args, stream_);
+}
+
+Status LlRank::post_combine(bool staged) {
+  const auto width = size_t(c_.combine_hidden ? c_.combine_hidden : c_.hidden);
+  results_.fill(0x5a);
+  row_scales_.fill(0);
+  combined_.fill(kUntouched);
+  oracle::scatter_outputs(c_, s_.outputs, rank_, results_.span(), row_scales_.span<float>());
+  ep::CombineArgs args;
+  args.tokens = results_.tensor(c_.combine_dtype, {outer_, inner_, width});
+  args.out_tokens = combined_.tensor(c_.combine_dtype, {num_tokens_, width});
+  args.out_topk_weights = weights_.tensor(DType::kFloat32, {num_tokens_, topk_});
+  if (nvfp4_) {
+    args.quant = ep::CombineQuant::kNvfp4;
+    args.scales = row_scales_.tensor(DType::kFloat32, {outer_, inner_, 1});
+  }
+  args.send_only = staged;
+  return handle_->combine(args, stream_);
+}
+
+Status LlRank::synchronize() { return comm_.runtime().synchronize(stream_, Deadline::after_ns(60 * kSecond)); }
+
+std::string LlRank::check_dispatch() const {
+  const oracle::DispatchView view{out_tokens_.span(), out_scales_.span(), counters_.span<int32_t>(),
+                                  out_idx_.span<int32_t>(), out_weights_.span<float>()};
+  const std::string fault = oracle::check_dispatch(c_, s_.dispatch, rank_, view, kUntouched);
+  if (!fault.empty()) return "dispatch: " + fault;
+  const std::string tokens_fault = out_tokens_.margin_fault("the output tokens");
+  return tokens_fault.empty() ? out_scales_.margin_fault("the output scales") : tokens_fault;
+}
+
+std::string LlRank::check_combine() const {
+  const std::string fault = oracle::check_combine(c_, rank_, s_.combined[size_t(rank_)], combined_.span());
+  return fault.empty() ? "" : "combine: " + fault;
+}
+
+Status LlRank::finish(const Status& posted, bool staged) {
+  SWITCHYARD_TRY(posted);
+  if (staged) SWITCHYARD_TRY(complete());
+  return synchronize();
+}
+
+std::string LlRank::run_dispatch(bool staged) {
+  const Status done = finish(post_dispatch(staged), staged);
+  return done.ok() ? check_dispatch() : "dispatch: " + done.to_string();
+}
+
+std::string LlRank::run_combine(bool staged) {
+  const Status done = finish(post_combine(staged), staged);
+  return done.ok() ? check_combine() : "combine: " + done.to_string();
+}
+
+std::string run_ll_case(Communicator& comm, StreamRef stream, const LlScenario& scenario, LlMode mode) {
+  LlRank rank(comm, stream, scenario, mode.windows);
+  Steps steps(comm);
+  ep::GroupConfig config = group_config_for(scenario.c);
+  config.timeout_ns = mode.timeout_ns;
+  auto group = ep::Group::create(comm, config);
+  if (steps(group)) steps(rank.open(*group.value()));
+  for (int round = 0; round < mode.num_rounds && steps.ok(); ++round) {
+    if (steps(rank.run_dispatch(mode.staged))) steps(rank.run_combine(mode.staged));
+  }
+  rank.close();
+  return steps.fault();
 }
 
 }  // namespace switchyard::testing

@@ -8,13 +8,10 @@ namespace switchyard::testing {
 namespace {
 
 void run_case(const oracle::Shape& shape, oracle::Routing routing, oracle::Fill fill, LlMode mode) {
-  const oracle::Case c = oracle::make_case(7, shape, routing, fill);
-  const oracle::Dispatch dispatch = oracle::expected_dispatch(c);
-  const oracle::ExpertOutputs outputs = oracle::make_expert_outputs(11, c, dispatch);
-  const auto combined = oracle::expected_combine(c, dispatch, outputs);
+  const LlScenario scenario = make_scenario(7, shape, routing, fill);
   ThreadRanks ranks(shape.num_ranks);
   ranks.on_all([&](int rank) {
-    EXPECT_EQ(run_ll_case(ranks.comm(rank), ranks.stream_ref(rank), c, dispatch, outputs, combined, mode), "");
+    EXPECT_EQ(run_ll_case(ranks.comm(rank), ranks.stream_ref(rank), scenario, mode), "");
   });
 }
 

@@ -168,7 +168,7 @@ SmallProgram random_program(uint64_t seed) {
 
 TEST(Explorer, RandomProgramsBehaveExactlyAsTheAxiomsAllow) {
   const char* const wanted = std::getenv("SWITCHYARD_MODEL_PROGRAMS");
-  const uint64_t num_programs = wanted == nullptr ? 3000 : std::strtoull(wanted, nullptr, 10);
+  const uint64_t num_programs = wanted == nullptr ? 5000 : std::strtoull(wanted, nullptr, 10);
   uint64_t num_outcomes = 0, num_racy = 0, num_deadlocked = 0;
   for (uint64_t seed = 0; seed < num_programs; ++seed) {
     const SmallProgram program = random_program(seed);

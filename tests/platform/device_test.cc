@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <memory>
 #include <thread>
 
 #include "platform/host/wait.hpp"
@@ -18,13 +19,19 @@ void on_new_thread(Body body) {
   std::thread(body).join();
 }
 
-struct Gate {
-  std::atomic<uint32_t> open{0};
+// A door that tasks wait behind until the test opens it. Shared with them: a task may still look at it when the test ends.
+class Gate {
+ public:
   ~Gate() { release(); }
-  void release() { open.store(1, std::memory_order_release); }  // pairs with acquire in the task of hold()
+  void release() { open_->store(1, std::memory_order_release); }  // pairs with acquire in the task of hold()
   Status hold(Stream& stream) {
-    return stream.post([this] { wait_until([this] { return open.load(std::memory_order_acquire) != 0; }, soon()); });
+    return stream.post([open = open_] {
+      wait_until([&] { return open->load(std::memory_order_acquire) != 0; }, soon());
+    });
   }
+
+ private:
+  std::shared_ptr<std::atomic<uint32_t>> open_ = std::make_shared<std::atomic<uint32_t>>(0);
 };
 
 Stream* new_stream(StreamOrder order) {

@@ -75,6 +75,12 @@ TEST(Run, GivesAllRanksTheSameValidUniqueId) {
   EXPECT_TRUE(UniqueId::from_hex(lines[0].substr(4)).ok());
 }
 
+TEST(Run, LetsRanksMeet) {
+  const Captured run = run_tool({"run", "-n", "4", "--nodes", "2", "--", SWITCHYARD_JOIN_PROGRAM_PATH});
+  EXPECT_EQ(run.report.exit_code, 0) << run.error;
+  EXPECT_THAT(sorted_lines(run.output), testing::ElementsAre("[0] 15", "[1] 15", "[2] 15", "[3] 15"));
+}
+
 TEST(Run, GivesRanksAnEmptyStandardInput) {
   EXPECT_EQ(run_tool({"run", "-n", "1", "--", "wc", "-c"}).output, "[0] 0\n");
 }

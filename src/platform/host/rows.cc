@@ -163,11 +163,14 @@ HWY_INLINE size_t reduce_chunks(D d, uint8_t* dst, const void* const* srcs, cons
   const size_t num_chunks = (end - begin) / kChunkBytes;
   for_blocks(num_chunks, num_srcs, [=](size_t chunk_idx) HWY_ATTR {
     const size_t offset = begin + chunk_idx * kChunkBytes;
+    // Without the unrolling the compiler keeps the sums in memory.
     hn::Vec<D> sums[2 * kNumUnits];
+#pragma GCC unroll 8
     for (auto& sum : sums) sum = hn::Zero(d);
     for (int src_idx = 0; src_idx < num_srcs; ++src_idx) {
       const auto weight = hn::Set(d, weights != nullptr ? weights[src_idx] : 1.0f);
       const auto* src = static_cast<const uint8_t*>(srcs[src_idx]) + offset;
+#pragma GCC unroll 4
       for (size_t i = 0; i < kNumUnits; ++i) {
         hn::Vec<D> first, second;
         Unit<kType, D>::load(src + i * kUnitBytes, first, second);
@@ -175,6 +178,7 @@ HWY_INLINE size_t reduce_chunks(D d, uint8_t* dst, const void* const* srcs, cons
         sums[2 * i + 1] = hn::MulAdd(second, weight, sums[2 * i + 1]);
       }
     }
+#pragma GCC unroll 4
     for (size_t i = 0; i < kNumUnits; ++i)
       Unit<kType, D>::store(sums[2 * i], sums[2 * i + 1], dst + offset + i * kUnitBytes, store_bytes);
   });

@@ -1,0 +1,287 @@
+// The C API of expert parallelism over the C++ layer: reading structs, calling, reporting. No logic.
+#include "nccl_ep.h"
+
+#include "capi/ep_structs.hpp"
+#include "host/cuda_runtime.h"
+
+using namespace switchyard;        // NOLINT: the file's only purpose is to give C names to this namespace
+using namespace switchyard::capi;  // NOLINT
+
+namespace {
+
+template <class Enum>
+Status check_enum(const char* name, Enum value, int low, int high) {
+  if (int(value) >= low && int(value) <= high) return {};
+  return Status::invalid_argument(text(name, " is ", int(value), ", allowed ", low, "..", high));
+}
+
+Status read_group_config(const ncclEpGroupConfig_t* in, ep::GroupConfig& out) {
+  ncclEpGroupConfig_t config = NCCL_EP_GROUP_CONFIG_INIT;
+  SWITCHYARD_TRY(read_struct("config", in, NCCL_EP_GROUP_CONFIG_V1_SIZE, true, config));
+  if (config.version > NCCL_EP_API_VERSION) {
+    log(LogLevel::kInfo, "the program was built for API version ", config.version, ", this library has ", NCCL_EP_API_VERSION);
+  }
+  SWITCHYARD_TRY(check_enum("algorithm", config.algorithm, NCCL_EP_ALGO_LOW_LATENCY, NCCL_EP_ALGO_HIGH_THROUGHPUT));
+  SWITCHYARD_TRY(check_enum("zero_copy", config.zero_copy, NCCL_EP_ZERO_COPY_AUTO, NCCL_EP_ZERO_COPY_ON));
+  SWITCHYARD_TRY(check_enum("overflow_policy", config.overflow_policy, NCCL_EP_OVERFLOW_AUTO, NCCL_EP_OVERFLOW_DROP));
+  if (config.algorithm == NCCL_EP_ALGO_HIGH_THROUGHPUT && config.max_token_bytes % 16 != 0) {
+    return Status::invalid_argument(text("max_token_bytes is ", config.max_token_bytes, ", must be a multiple of 16"));
+  }
+  out.algorithm = ep::Algorithm(int(config.algorithm));
+  out.num_experts = config.num_experts;
+  out.max_tokens_per_rank = config.max_dispatch_tokens_per_rank;
+  out.max_recv_tokens_per_rank = config.max_recv_tokens_per_rank;
+  out.max_token_bytes = config.max_token_bytes;
+  out.buffer_bytes = config.rdma_buffer_size;
+  out.num_topk = config.num_topk;
+  out.enable_mask = config.enable_mask != 0;
+  out.timeout_ns = config.timeout_ns;
+  out.zero_copy = ep::ZeroCopy(int(config.zero_copy));
+  // cudaError_t and int have one representation; the C++ layer knows no CUDA types.
+  out.alloc = {reinterpret_cast<int (*)(void**, size_t, void*)>(config.alloc.alloc_fn),
+               reinterpret_cast<int (*)(void*, void*)>(config.alloc.free_fn), config.alloc.context};
+  int num_sms = 0;
+  if (cudaDeviceGetAttribute(&num_sms, cudaDevAttrMultiProcessorCount, 0) != cudaSuccess) {
+    return Status::device_error("the device does not tell its number of processors");
+  }
+  if (config.max_num_sms > unsigned(num_sms)) {
+    return Status::invalid_usage(text("max_num_sms is ", config.max_num_sms, ", this device has ", num_sms));
+  }
+  return {};
+}
+
+}  // namespace
+
+extern "C" {
+
+ncclResult_t ncclEpGetVersion(int* version) {
+  return guarded("ncclEpGetVersion", [&]() -> Status {
+    if (version == nullptr) return Status::invalid_argument("version is NULL");
+    *version = NCCL_EP_VERSION_CODE;
+    return {};
+  });
+}
+
+ncclResult_t ncclEpCreateGroup(ncclEpGroup_t* ep_group, ncclComm_t comm, const ncclEpGroupConfig_t* config) {
+  return guarded("ncclEpCreateGroup", [&]() -> Status {
+    if (ep_group == nullptr) return Status::invalid_argument("ep_group is NULL");
+    if (comm == nullptr) return Status::invalid_argument("comm is NULL");
+    ep::GroupConfig read;
+    SWITCHYARD_TRY(read_group_config(config, read));
+    auto result = std::make_unique<ncclEpGroup>();
+    SWITCHYARD_ASSIGN(result->group, ep::Group::create(*comm->comm, read));
+    *ep_group = result.release();
+    return {};
+  });
+}
+
+ncclResult_t ncclEpGroupDestroy(ncclEpGroup_t ep_group) {
+  return guarded("ncclEpGroupDestroy", [&]() -> Status {
+    if (ep_group != nullptr && ep_group->group->num_handles() > 0) {
+      return Status::invalid_usage(text("the group still has ", ep_group->group->num_handles(), " handles: destroy them first"));
+    }
+    delete ep_group;
+    return {};
+  });
+}
+
+ncclResult_t ncclEpHandleMemSize(ncclEpGroup_t ep_group, ncclEpLayout_t layout, const ncclEpHandleConfig_t* config,
+                                 size_t* size_out, int num_topk) {
+  return guarded("ncclEpHandleMemSize", [&]() -> Status {
+    SWITCHYARD_TRY(check_group(ep_group));
+    ncclEpHandleConfig_t read = NCCL_EP_HANDLE_CONFIG_INIT;
+    SWITCHYARD_TRY(read_struct("config", config, NCCL_EP_HANDLE_CONFIG_V1_SIZE, false, read));
+    if (size_out == nullptr) return Status::invalid_argument("size_out is NULL");
+    SWITCHYARD_ASSIGN(*size_out, ep::Handle::memory_bytes(*ep_group->group, ep::Layout(int(layout)), num_topk));
+    return {};
+  });
+}
+
+ncclResult_t ncclEpInitHandle(ncclEpHandle_t* handle, ncclEpGroup_t ep_group, ncclEpLayout_t layout,
+                              const ncclEpHandleConfig_t* config, int num_topk, const ncclEpTensor_t* handle_mem) {
+  return guarded("ncclEpInitHandle", [&]() -> Status {
+    if (handle == nullptr) return Status::invalid_argument("handle is NULL");
+    SWITCHYARD_TRY(check_group(ep_group));
+    ncclEpHandleConfig_t read = NCCL_EP_HANDLE_CONFIG_INIT;
+    SWITCHYARD_TRY(read_struct("config", config, NCCL_EP_HANDLE_CONFIG_V1_SIZE, false, read));
+    const size_t alignment = read.dispatch_output_per_expert_alignment;
+    if ((alignment & (alignment - 1)) != 0) {
+      return Status::invalid_argument(text("dispatch_output_per_expert_alignment is ", alignment, ", must be a power of two"));
+    }
+    ep::Tensor memory;
+    SWITCHYARD_TRY(read_tensor("handle_mem", handle_mem, ep_group->group->comm(), memory));
+    if (memory.present() && (memory.num_dims != 1 || memory.dtype != DType::kUint8)) {
+      return Status::invalid_argument(text("handle_mem is ", memory.shape_text(), ", must be [bytes] uint8"));
+    }
+    auto result = std::make_unique<ncclEpHandle>();
+    SWITCHYARD_ASSIGN(result->handle, ep::Handle::create(*ep_group->group, ep::Layout(int(layout)), num_topk, memory.data,
+                                                         memory.present() ? memory.sizes[0] : 0));
+    *handle = result.release();
+    return {};
+  });
+}
+
+ncclResult_t ncclEpUpdateHandle(ncclEpHandle_t handle, const ncclEpTensor_t* topk_idx,
+                                const ncclEpLayoutInfo_t* layout_info, cudaStream_t /*stream*/) {
+  return guarded("ncclEpUpdateHandle", [&]() -> Status {
+    SWITCHYARD_TRY(check_handle(handle));
+    if (topk_idx == nullptr) return Status::invalid_argument("topk_idx is NULL");
+    if (layout_info != nullptr) {
+      return Status::invalid_argument("layout_info must be NULL for a low-latency handle; pass it to ncclEpDispatch");
+    }
+    ep::Tensor indices;
+    SWITCHYARD_TRY(read_tensor("topk_idx", topk_idx, handle->handle->group().comm(), indices));
+    return handle->handle->update(indices);
+  });
+}
+
+ncclResult_t ncclEpCreateHandle(ncclEpHandle_t* handle, ncclEpGroup_t ep_group, ncclEpLayout_t layout,
+                                const ncclEpTensor_t* topk_idx, const ncclEpLayoutInfo_t* layout_info,
+                                const ncclEpHandleConfig_t* config, cudaStream_t stream) {
+  return guarded("ncclEpCreateHandle", [&]() -> Status {
+    ncclEpLayoutInfo_t info = NCCL_EP_LAYOUT_INFO_INIT;
+    SWITCHYARD_TRY(read_struct("layout_info", layout_info, NCCL_EP_LAYOUT_INFO_V1_SIZE, false, info));
+    if (handle == nullptr) return Status::invalid_argument("handle is NULL");
+    SWITCHYARD_TRY(check_group(ep_group));
+    if (topk_idx == nullptr) return Status::invalid_argument("topk_idx is NULL");
+    ep::Tensor indices;
+    SWITCHYARD_TRY(read_tensor("topk_idx", topk_idx, ep_group->group->comm(), indices));
+    if (indices.num_dims != 2) return Status::invalid_argument(text("topk_idx is ", indices.shape_text(), ", must be [tokens, k]"));
+    if (indices.sizes[1] > size_t(ep::kMaxTopk)) {
+      return Status::invalid_argument(text("top-k is ", indices.sizes[1], ", allowed 1..", ep::kMaxTopk));
+    }
+    ncclEpHandle_t made = nullptr;
+    if (const ncclResult_t result = ncclEpInitHandle(&made, ep_group, layout, config, int(indices.sizes[1]), nullptr);
+        result != ncclSuccess) {
+      return Status(Code(int(result)), last_error());
+    }
+    std::unique_ptr<ncclEpHandle> owner(made);
+    if (const ncclResult_t result = ncclEpUpdateHandle(made, topk_idx, layout_info, stream); result != ncclSuccess) {
+      return Status(Code(int(result)), last_error());
+    }
+    *handle = owner.release();
+    return {};
+  });
+}
+
+ncclResult_t ncclEpHandleDestroy(ncclEpHandle_t handle) {
+  return guarded("ncclEpHandleDestroy", [&]() -> Status {
+    delete handle;
+    return {};
+  });
+}
+
+ncclResult_t ncclEpDispatch(ncclEpHandle_t handle, const ncclEpDispatchInputs_t* inputs,
+                            const ncclEpDispatchOutputs_t* outputs, const ncclEpLayoutInfo_t* layout_info,
+                            const ncclEpDispatchConfig_t* config, cudaStream_t stream) {
+  return guarded("ncclEpDispatch", [&]() -> Status {
+    SWITCHYARD_TRY(check_handle(handle));
+    ncclEpDispatchInputs_t in = NCCL_EP_DISPATCH_INPUTS_INIT;
+    ncclEpDispatchOutputs_t out = NCCL_EP_DISPATCH_OUTPUTS_INIT;
+    ncclEpDispatchConfig_t cfg = NCCL_EP_DISPATCH_CONFIG_INIT;
+    SWITCHYARD_TRY(read_struct("inputs", inputs, NCCL_EP_DISPATCH_INPUTS_V1_SIZE, true, in));
+    SWITCHYARD_TRY(read_struct("outputs", outputs, NCCL_EP_DISPATCH_OUTPUTS_V1_SIZE, true, out));
+    SWITCHYARD_TRY(read_struct("config", config, NCCL_EP_DISPATCH_CONFIG_V1_SIZE, false, cfg));
+    const Communicator& comm = handle->handle->group().comm();
+    ep::DispatchArgs args;
+    SWITCHYARD_TRY(read_layout_info(layout_info, comm, args.layout_info));
+    SWITCHYARD_TRY(check_enum("pass_direction", cfg.pass_direction, NCCL_EP_FWD_PASS, NCCL_EP_BWD_PASS));
+    SWITCHYARD_TRY(check_enum("quant_recipe", cfg.quant_recipe, NCCL_EP_DISP_QUANT_NONE, NCCL_EP_DISP_QUANT_DS_FP8E3M4));
+    SWITCHYARD_TRY(read_tensor("inputs.tokens", in.tokens, comm, args.tokens));
+    SWITCHYARD_TRY(read_tensor("inputs.topk_weights", in.topk_weights, comm, args.topk_weights));
+    SWITCHYARD_TRY(read_tensor("inputs.scales", in.scales, comm, args.scales));
+    SWITCHYARD_TRY(read_tensor("outputs.tokens", out.tokens, comm, args.out_tokens));
+    SWITCHYARD_TRY(read_tensor("outputs.topk_weights", out.topk_weights, comm, args.out_topk_weights));
+    SWITCHYARD_TRY(read_tensor("outputs.scales", out.scales, comm, args.out_scales));
+    SWITCHYARD_TRY(read_tensor("outputs.topk_idx", out.topk_idx, comm, args.out_topk_idx));
+    args.has_layout_info = layout_info != nullptr;
+    args.send_only = cfg.send_only != 0;
+    args.round_scales = cfg.round_scales != 0;
+    args.direction = ep::PassDirection(int(cfg.pass_direction));
+    args.quant = ep::DispatchQuant(int(cfg.quant_recipe));
+    SWITCHYARD_ASSIGN(const StreamRef target, read_stream(stream));
+    return handle->handle->dispatch(args, target);
+  });
+}
+
+ncclResult_t ncclEpCombine(ncclEpHandle_t handle, const ncclEpCombineInputs_t* inputs,
+                           const ncclEpCombineOutputs_t* outputs, const ncclEpCombineConfig_t* config,
+                           cudaStream_t stream) {
+  return guarded("ncclEpCombine", [&]() -> Status {
+    SWITCHYARD_TRY(check_handle(handle));
+    ncclEpCombineInputs_t in = NCCL_EP_COMBINE_INPUTS_INIT;
+    ncclEpCombineOutputs_t out = NCCL_EP_COMBINE_OUTPUTS_INIT;
+    ncclEpCombineConfig_t cfg = NCCL_EP_COMBINE_CONFIG_INIT;
+    SWITCHYARD_TRY(read_struct("inputs", inputs, NCCL_EP_COMBINE_INPUTS_V1_SIZE, true, in));
+    SWITCHYARD_TRY(read_struct("outputs", outputs, NCCL_EP_COMBINE_OUTPUTS_V1_SIZE, true, out));
+    SWITCHYARD_TRY(read_struct("config", config, NCCL_EP_COMBINE_CONFIG_V1_SIZE, false, cfg));
+    SWITCHYARD_TRY(check_enum("pass_direction", cfg.pass_direction, NCCL_EP_FWD_PASS, NCCL_EP_BWD_PASS));
+    SWITCHYARD_TRY(check_enum("quant_recipe", cfg.quant_recipe, NCCL_EP_COMB_QUANT_NONE, NCCL_EP_COMB_QUANT_NVFP4));
+    const Communicator& comm = handle->handle->group().comm();
+    ep::CombineArgs args;
+    SWITCHYARD_TRY(read_tensor("inputs.tokens", in.tokens, comm, args.tokens));
+    SWITCHYARD_TRY(read_tensor("inputs.topk_weights", in.topk_weights, comm, args.topk_weights));
+    SWITCHYARD_TRY(read_tensor("inputs.scales", in.scales, comm, args.scales));
+    SWITCHYARD_TRY(read_tensor("outputs.tokens", out.tokens, comm, args.out_tokens));
+    SWITCHYARD_TRY(read_tensor("outputs.topk_weights", out.topk_weights, comm, args.out_topk_weights));
+    args.send_only = cfg.send_only != 0;
+    args.direction = ep::PassDirection(int(cfg.pass_direction));
+    args.quant = ep::CombineQuant(int(cfg.quant_recipe));
+    SWITCHYARD_ASSIGN(const StreamRef target, read_stream(stream));
+    return handle->handle->combine(args, target);
+  });
+}
+
+ncclResult_t ncclEpComplete(ncclEpHandle_t handle, const ncclEpCompleteConfig_t* config, cudaStream_t stream) {
+  return guarded("ncclEpComplete", [&]() -> Status {
+    SWITCHYARD_TRY(check_handle(handle));
+    ncclEpCompleteConfig_t cfg = NCCL_EP_COMPLETE_CONFIG_INIT;
+    SWITCHYARD_TRY(read_struct("config", config, NCCL_EP_COMPLETE_CONFIG_V1_SIZE, false, cfg));
+    SWITCHYARD_ASSIGN(const StreamRef target, read_stream(stream));
+    return handle->handle->complete(target);
+  });
+}
+
+ncclResult_t ncclEpMaskQuery(ncclEpGroup_t ep_group, int* mask_status, cudaStream_t stream) {
+  return guarded("ncclEpMaskQuery", [&]() -> Status {
+    SWITCHYARD_TRY(check_group(ep_group));
+    if (mask_status == nullptr) return Status::invalid_argument("mask_status is NULL");
+    SWITCHYARD_ASSIGN(const StreamRef target, read_stream(stream));
+    return ep_group->group->mask_query(mask_status, target);
+  });
+}
+
+ncclResult_t ncclEpMaskUpdate(ncclEpGroup_t ep_group, const int* mask, cudaStream_t stream) {
+  return guarded("ncclEpMaskUpdate", [&]() -> Status {
+    SWITCHYARD_TRY(check_group(ep_group));
+    if (mask == nullptr) return Status::invalid_argument("mask is NULL");
+    SWITCHYARD_ASSIGN(const StreamRef target, read_stream(stream));
+    return ep_group->group->mask_update(mask, target);
+  });
+}
+
+ncclResult_t ncclEpMaskClean(ncclEpGroup_t ep_group, cudaStream_t stream) {
+  return guarded("ncclEpMaskClean", [&]() -> Status {
+    SWITCHYARD_TRY(check_group(ep_group));
+    SWITCHYARD_ASSIGN(const StreamRef target, read_stream(stream));
+    return ep_group->group->mask_clean(target);
+  });
+}
+
+ncclResult_t ncclEpGetAsyncError(ncclEpGroup_t ep_group, int* error_out) {
+  return guarded("ncclEpGetAsyncError", [&]() -> Status {
+    SWITCHYARD_TRY(check_group(ep_group));
+    if (error_out == nullptr) return Status::invalid_argument("error_out is NULL");
+    SWITCHYARD_ASSIGN(*error_out, ep_group->group->async_error());
+    return {};
+  });
+}
+
+ncclResult_t ncclEpErrorClear(ncclEpGroup_t ep_group) {
+  return guarded("ncclEpErrorClear", [&]() -> Status {
+    SWITCHYARD_TRY(check_group(ep_group));
+    return ep_group->group->error_clear();
+  });
+}
+
+}  // extern "C"

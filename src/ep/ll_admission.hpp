@@ -1,0 +1,57 @@
+// Generations: how a rank that was given up on comes back. Runs on one warp, between operations.
+//
+// The active ranks agree on the host where the new generation starts (Group::mask_clean); each then writes that tag to
+// those it had masked. Such a rank adopts it before its next operation, so that tags, banks and masks agree again.
+#pragma once
+#include "ep/ll_context.hpp"
+
+namespace switchyard::ep {
+
+template <class P>
+SWITCHYARD_DEVICE void start_generation(const LlContext<P>& c, uint64_t base) {
+  LlState& state = *c.group().state;
+  for (int peer = c.p.lane(); peer < c.num_ranks(); peer += P::kLanes) c.p.store_relaxed(&c.group().mask[peer], 1);
+  c.p.sync_warp();
+  if (c.p.lane() != 0) return;
+  c.p.store_relaxed(&state.base, base);
+  c.p.store_relaxed(&state.tag, base);
+}
+
+template <class P>
+SWITCHYARD_DEVICE void admit_all(const LlContext<P>& c) {
+  for (int peer = 0; peer < c.num_ranks(); ++peer) {
+    // release; pairs with the acquire in newest_admission()
+    if (c.masked(peer)) c.p.store_release(&c.line_at(peer, 0, c.rank())->admit, c.op.admit_tag);
+  }
+  start_generation(c, c.op.admit_tag);
+}
+
+template <class P>
+SWITCHYARD_DEVICE bool adopt_generation(const LlContext<P>& c) {
+  const uint64_t newest = c.newest_admission();
+  if (newest <= c.p.load_relaxed(&c.group().state->base)) return false;
+  start_generation(c, newest);
+  return true;
+}
+
+// Waits until the others re-admit this rank.
+template <class P>
+class AwaitAdmission {
+ public:
+  SWITCHYARD_DEVICE explicit AwaitAdmission(LlContext<P>& context) : c_(context) {}
+  SWITCHYARD_DEVICE bool done() const { return done_; }
+  SWITCHYARD_DEVICE bool step() {
+    done_ = adopt_generation(c_);
+    if (!done_ && c_.expired) {
+      c_.note(&c_.group().state->failure, c_.rank(), LlPhase::kAdmission);
+      done_ = true;
+    }
+    return done_;
+  }
+
+ private:
+  LlContext<P>& c_;
+  bool done_ = false;
+};
+
+}  // namespace switchyard::ep

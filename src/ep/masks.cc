@@ -1,0 +1,106 @@
+// Masks: who is left out, and how those who were left out come back (docs/errors.md).
+#include <algorithm>
+
+#include "ep/group.hpp"
+#include "ep/ll_context.hpp"
+
+namespace switchyard::ep {
+namespace {
+
+constexpr uint64_t kCleanPurpose = 0x636c65616e;  // names the exchanges of a clean-up
+
+}  // namespace
+
+Status Group::require_masks() const {
+  if (config_.enable_mask) return {};
+  return Status::invalid_usage("the group was created without enable_mask");
+}
+
+Status Group::mask_query(int32_t* device_mask, StreamRef stream) {
+  SWITCHYARD_TRY(require_masks());
+  SWITCHYARD_TRY(order(stream));
+  return comm_.runtime().copy_async(device_mask, view_.mask, size_t(num_ranks()) * sizeof(int32_t), stream);
+}
+
+Status Group::mask_update(const int32_t* host_mask, StreamRef stream) {
+  SWITCHYARD_TRY(require_masks());
+  for (int peer = 0; peer < num_ranks(); ++peer) {
+    if (host_mask[peer] == 0 || host_mask[peer] == 1) continue;
+    return Status::invalid_argument(text("mask[", peer, "] is ", host_mask[peer], ", allowed 0 (masked) or 1 (active)"));
+  }
+  if (host_mask[rank()] == 0) return Status::invalid_argument(text("rank ", rank(), " can't mask itself"));
+  SWITCHYARD_TRY(order(stream));
+  return comm_.runtime().upload_async(view_.mask, host_mask, size_t(num_ranks()) * sizeof(int32_t), stream);
+}
+
+Result<int> Group::async_error() const {
+  SWITCHYARD_TRY(require_masks());
+  return state_->async_error != 0 ? 1 : 0;
+}
+
+Status Group::error_clear() {
+  SWITCHYARD_TRY(require_masks());
+  state_->async_error = 0;
+  state_->fault = 0;
+  return {};
+}
+
+// Everybody who is still active agrees on where to go on: behind the furthest epoch of any of them, in a new generation,
+// so that no tag of an operation that was given up can ever match again. Those who were masked find the new start in
+// their own control window and adopt it with their next operation (LlKind::kAdmit).
+Status Group::mask_clean(StreamRef stream) {
+  SWITCHYARD_TRY(require_masks());
+  SWITCHYARD_TRY(health());
+  Runtime& runtime = comm_.runtime();
+  SWITCHYARD_TRY(order(stream));
+  SWITCHYARD_TRY(runtime.synchronize(stream, Deadline::after_ns(timeout_ns_)));
+  std::vector<int32_t> mask(static_cast<size_t>(num_ranks()));
+  SWITCHYARD_TRY(runtime.download(mask.data(), view_.mask, mask.size() * sizeof(int32_t)));
+  if (std::find(staged_.begin(), staged_.end(), true) != staged_.end()) {
+    return Status::invalid_usage("a staged operation is open: call ncclEpComplete before ncclEpMaskClean");
+  }
+  if (expelled()) return await_admission(stream);
+  std::vector<int> active;
+  for (int peer = 0; peer < num_ranks(); ++peer) {
+    if (mask[size_t(peer)] != 0) active.push_back(peer);
+  }
+  // Two rounds: everyone's tag, then everyone's "I am through with the old one" before anybody writes anew.
+  SWITCHYARD_ASSIGN(const std::vector<uint64_t> tags, comm_.exchange_among(active, kCleanPurpose, state_->tag));
+  uint64_t furthest = 0;
+  for (const uint64_t tag : tags) furthest = std::max(furthest, tag);
+  const uint64_t generation = (furthest >> kEpochBits) + 1;
+  const uint64_t base = generation << kEpochBits | ((furthest & kEpochMask) + kNumBanks);
+  LlOp op{};
+  op.kind = LlKind::kAdmit;
+  op.part = LlPart::kBoth;
+  op.admit_tag = base;
+  SWITCHYARD_TRY(post(op, stream));
+  SWITCHYARD_TRY(runtime.synchronize(stream, Deadline::after_ns(timeout_ns_)));
+  SWITCHYARD_ASSIGN(const std::vector<uint64_t> bases, comm_.exchange_among(active, kCleanPurpose, base));
+  for (size_t i = 0; i < bases.size(); ++i) {
+    if (bases[i] != base) return Status::internal(text("rank ", active[i], " starts another generation"));
+  }
+  return {};
+}
+
+// Has a peer given up on this rank since its generation began?
+bool Group::expelled() const {
+  for (int peer = 0; peer < num_ranks(); ++peer) {
+    const auto* line = reinterpret_cast<const LlLine*>(control_window_->local() + view_.layout.line(0, peer));
+    uint64_t tag = 0;
+    if (!comm_.runtime().download(&tag, &line->expelled, sizeof(tag)).ok()) return false;
+    if (tag > state_->base) return true;
+  }
+  return false;
+}
+
+// The others clean up among themselves and tell this rank where to go on.
+Status Group::await_admission(StreamRef stream) {
+  LlOp op{};
+  op.kind = LlKind::kAwaitAdmit;
+  op.part = LlPart::kBoth;
+  SWITCHYARD_TRY(post(op, stream));
+  return comm_.runtime().synchronize(stream, Deadline::after_ns(2 * timeout_ns_));
+}
+
+}  // namespace switchyard::ep
