@@ -11,7 +11,7 @@
 #include <sstream>
 #include <utility>
 
-#include "tools/commands.hpp"
+#include "tools/exit_codes.hpp"
 
 namespace switchyard::tools {
 namespace {

@@ -6,7 +6,8 @@
 //
 // THREADS    start and use them from one thread that lives as long: a child dies with the thread that started it
 //            (PR_SET_PDEATHSIG).
-// OWNERSHIP  owns the child until reaped; the destructor kills and reaps what is left.
+// OWNERSHIP  owns the child until reaped; the destructor kills and reaps what is left. If we are killed ourselves the
+//            child dies too, but not what it started in turn.
 // ERRORS     start() reports what the parent can see; a program that can't be executed writes the reason to its
 //            own standard error and exits with 126 or 127, as a shell does.
 #pragma once

@@ -7,14 +7,6 @@
 
 namespace switchyard::tools {
 
-// Exit codes of our own making; `run` otherwise passes on what a rank gave.
-constexpr int kExitFailure = 1;
-constexpr int kExitUsage = 2;
-constexpr int kExitTimeout = 124;        // as timeout(1)
-constexpr int kExitCannotExecute = 126;  // as the shell
-constexpr int kExitNotFound = 127;       // as the shell
-constexpr int kExitSignalBase = 128;     // plus the number of the signal, as the shell
-
 // Ends a subcommand with this exit code. CLI11's own way out of a callback is an exception that main() catches.
 inline void finish(int exit_code) {
   if (exit_code != 0) throw CLI::RuntimeError(exit_code);

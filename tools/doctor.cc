@@ -8,6 +8,7 @@
 
 #include "tools/checks.hpp"
 #include "tools/commands.hpp"
+#include "tools/exit_codes.hpp"
 
 namespace switchyard::tools {
 namespace {

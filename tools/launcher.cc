@@ -8,10 +8,10 @@
 #include <algorithm>
 #include <optional>
 
-#include "tools/commands.hpp"
+#include "tools/child_process.hpp"
+#include "tools/exit_codes.hpp"
 #include "tools/line_prefixer.hpp"
 #include "tools/output_queue.hpp"
-#include "tools/child_process.hpp"
 
 namespace switchyard::tools {
 namespace {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tools/commands.hpp"
+#include "tools/exit_codes.hpp"
 
 int main(int argc, char** argv) {
   // What follows "--" belongs to another program; CLI11 would look for options, lists and subcommands in it.

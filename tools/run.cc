@@ -13,6 +13,7 @@
 
 #include "comm/coordinator.hpp"
 #include "tools/commands.hpp"
+#include "tools/exit_codes.hpp"
 #include "tools/launcher.hpp"
 #include "tools/child_process.hpp"
 

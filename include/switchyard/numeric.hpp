@@ -58,7 +58,7 @@ SWITCHYARD_HD uint32_t encode_minifloat(float value) {
   const int exponent = int(magnitude >> 23);
   uint32_t code;
   if (exponent > 127 - Format::kBias) {
-    // Normal in both formats: move the exponent's zero; a carry out of the mantissa is the next exponent, as it must be.
+    // Normal in both formats: move the exponent's zero; a carry out of the mantissa is the next exponent.
     code = shift_right_nearest(magnitude - (uint32_t(127 - Format::kBias) << 23), 23 - Format::kManBits);
   } else {
     // A multiple of the smallest subnormal. Shifts above 24 leave less than half of it.

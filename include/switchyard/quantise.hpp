@@ -49,8 +49,8 @@ SWITCHYARD_HD Fp8Scale fp8_scale(float amax, bool round_scales) {
   return {bits_as<float>((254 - biased) << 23), bits_as<float>(biased << 23)};
 }
 
-// EFFECTS out[num_elements] gets the codes, scales[num_fp8_scales(num_elements)] the dequantising scales; the last group
-// may be short.
+// EFFECTS out[num_elements] gets the codes, scales[num_fp8_scales(num_elements)] the dequantising scales; the last
+// group may be short.
 SWITCHYARD_HD void quantise_fp8_row(const uint16_t* bf16, uint8_t* out, float* scales, size_t num_elements,
                                     bool round_scales) {
   for (size_t begin = 0; begin < num_elements; begin += kFp8Group) {

@@ -53,7 +53,14 @@ Communicator::Communicator(std::shared_ptr<Job> job, JobId job_id, uint64_t comm
       runtime_(runtime),
       timeout_ns_(timeout_ns) {}
 
-Communicator::~Communicator() { job_->unsubscribe(this); }
+Communicator::~Communicator() {
+  job_->unsubscribe(this);
+  net_.reset();
+  windows_.clear();
+  for (void* memory : owned_) {
+    if (const Status freed = runtime_.free(memory); !freed.ok()) log(LogLevel::kWarn, freed.to_string());
+  }
+}
 
 Result<std::unique_ptr<Communicator>> Communicator::create(const UniqueId& id, int rank, int num_ranks,
                                                            Options options) {
@@ -97,7 +104,31 @@ Status Communicator::join() {
     SWITCHYARD_ASSIGN(node_link_, NodeLink::create(job_->bootstrap(), child_id(comm_id_, ~0ull, topology_->my_node()),
                                                    node_members, my_idx, deadline()));
   }
+  if (topology_->num_nodes() > 1) SWITCHYARD_TRY(connect_network());
   return barrier();
+}
+
+RankRange Communicator::machine_ranks() const {
+  RankRange range{rank_, 0};
+  const Whereabouts& mine = whereabouts_[size_t(rank_)];
+  while (range.first > 0 && whereabouts_[size_t(range.first - 1)].same_machine(mine)) --range.first;
+  for (int rank = range.first; rank < num_ranks() && whereabouts_[size_t(rank)].same_machine(mine); ++rank) ++range.count;
+  return range;
+}
+
+Window::Context Communicator::window_context() const {
+  return {runtime_, job_->bootstrap(), node_link_.get(), topology_->my_node_ranks(), whereabouts_,
+          members_, job_id_,           comm_id_,         rank_};
+}
+
+Status Communicator::connect_network() {
+  const std::string name = env().net.empty() ? "mem" : env().net;
+  SWITCHYARD_ASSIGN(const NetPlugin* plugin, find_net_plugin(name));
+  SWITCHYARD_TRY(check_capabilities(*plugin, kGinNeeds));
+  const NetContext context{window_context(), machine_ranks(), child_id(comm_id_, ~0ull - 1, 0)};
+  SWITCHYARD_ASSIGN(net_, plugin->connect(context, deadline()));
+  log(LogLevel::kInfo, "rank ", rank_, ": ", topology_->num_nodes(), " nodes, network plugin ", plugin->name);
+  return {};
 }
 
 void Communicator::take_event(const BootstrapEvent& event) {
@@ -152,10 +183,9 @@ Result<std::unique_ptr<Communicator>> Communicator::split(int color, int key) {
 Status Communicator::barrier() { return job_->bootstrap().barrier(comm_id_, members_, deadline()); }
 
 Result<Window*> Communicator::register_window(void* memory, size_t num_bytes) {
-  const Window::Context context{runtime_, job_->bootstrap(), node_link_.get(), *topology_, whereabouts_,
-                                members_, job_id_,     comm_id_,         rank_};
   SWITCHYARD_ASSIGN(std::unique_ptr<Window> window,
-                    Window::create(context, ++num_windows_, memory, num_bytes, deadline()));
+                    Window::create(window_context(), ++num_windows_, memory, num_bytes, deadline()));
+  if (net_ != nullptr) SWITCHYARD_TRY(net_->register_region(window->id(), memory, num_bytes, deadline()));
   const std::lock_guard lock(mutex_);
   windows_.push_back(std::move(window));
   return windows_.back().get();
@@ -165,6 +195,7 @@ Status Communicator::deregister_window(Window* window) {
   const std::lock_guard lock(mutex_);
   const auto found = std::find_if(windows_.begin(), windows_.end(), [&](const auto& w) { return w.get() == window; });
   if (found == windows_.end()) return Status::invalid_argument("this communicator has no such window");
+  if (net_ != nullptr) net_->deregister_region(window->id());
   windows_.erase(found);
   return {};
 }
@@ -178,6 +209,7 @@ Window* Communicator::find_window(const void* handle) const {
 void Communicator::abort(const std::string& reason) {
   report_async_error(Status::invalid_usage("aborted: " + reason));
   health_->abort();
+  if (net_ != nullptr) net_->abort();
   job_->bootstrap().abort(reason);
 }
 

@@ -18,7 +18,9 @@
 #include "comm/topology.hpp"
 #include "comm/unique_id.hpp"
 #include "comm/window.hpp"
+#include "net/net.hpp"
 #include "platform/runtime.hpp"
+#include "switchyard/device/comm.hpp"
 
 namespace switchyard {
 
@@ -76,6 +78,10 @@ class Communicator {
     return job_->bootstrap().exchange_values(subset_id(purpose, world), world, value, deadline());
   }
 
+  // COLLECTIVE. Signals, counters and barriers for kernels; lives as long as this communicator.
+  Result<DeviceComm> create_device_comm(const DeviceCommRequirements& requirements);
+  WindowView view(const Window& window) const;
+
   // COLLECTIVE. REQUIRES  memory of this communicator's runtime, one size on all ranks.
   Result<Window*> register_window(void* memory, size_t num_bytes);
   // Local; peers must be done with it. ERRORS  a window this communicator does not have.
@@ -93,6 +99,10 @@ class Communicator {
   Communicator(std::shared_ptr<Job> job, JobId job_id, uint64_t comm_id, std::vector<int> members, int rank,
                Runtime& runtime, uint64_t timeout_ns);
   Status join();
+  Status connect_network();
+  Window::Context window_context() const;
+  RankRange machine_ranks() const;
+  Result<void*> allocate_owned(size_t num_bytes);
 
   uint64_t subset_id(uint64_t purpose, std::span<const int> world_ranks) const;
   void take_event(const BootstrapEvent& event);
@@ -107,6 +117,8 @@ class Communicator {
   std::vector<Whereabouts> whereabouts_;
   std::unique_ptr<Topology> topology_;
   std::unique_ptr<NodeLink> node_link_;
+  std::unique_ptr<NetEndpoint> net_;  // only where ranks span nodes
+  std::vector<void*> owned_;          // memory behind device communicators
   std::unique_ptr<Health> health_;
   uint64_t num_splits_ = 0;
   uint32_t num_windows_ = 0;  // ever registered: ids are never used twice

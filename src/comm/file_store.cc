@@ -101,11 +101,10 @@ Result<PublishedFile> PublishedFile::publish(const std::string& path, const std:
 PublishedFile::PublishedFile(PublishedFile&& other) noexcept
     : path_(std::exchange(other.path_, {})), folder_(std::move(other.folder_)) {}
 
-void PublishedFile::remove() {
+PublishedFile::~PublishedFile() {
   if (path_.empty()) return;
   unlink(path_.c_str());
   if (folder_) rmdir(folder_->c_str());
-  path_.clear();
 }
 
 Result<std::optional<UniqueId>> read_published(const std::string& path, const std::string& identity) {

@@ -25,13 +25,12 @@ class PublishedFile {
                                        const std::string& identity, const UniqueId& id);
   PublishedFile(PublishedFile&& other) noexcept;
   PublishedFile& operator=(PublishedFile&&) = delete;
-  ~PublishedFile() { remove(); }
   // Removes the file, and the private folder if that was the last one in it.
-  void remove();
+  ~PublishedFile();
 
  private:
   PublishedFile(std::string path, std::optional<std::string> folder) : path_(std::move(path)), folder_(std::move(folder)) {}
-  std::string path_;  // empty once removed
+  std::string path_;  // empty once moved from
   std::optional<std::string> folder_;
 };
 

@@ -105,11 +105,10 @@ Result<UniqueId> create_job_id(const UniqueId& meeting_id) {
   return create_unique_id(options);
 }
 
-// Comes together with the others at the meeting's coordinator. `all_here` runs at every rank before anyone goes on.
-Result<UniqueId> attend(const Meeting& meeting, const UniqueId& meeting_id, const std::function<void()>& all_here) {
+// Comes together with the others at the meeting's coordinator.
+Result<UniqueId> attend(const Meeting& meeting, const UniqueId& meeting_id) {
   const LaunchEnv& launch = meeting.launch;
   SWITCHYARD_ASSIGN(const auto bootstrap, Bootstrap::connect(meeting_id, launch.rank, launch.num_ranks, meeting.deadline));
-  all_here();
   std::vector<std::byte> blob;
   if (launch.rank == 0) {
     SWITCHYARD_ASSIGN(const UniqueId id, create_job_id(meeting_id));
@@ -135,7 +134,7 @@ Result<UniqueId> attend_when_open(const Meeting& meeting, const std::function<Re
   do {
     SWITCHYARD_ASSIGN(const std::optional<UniqueId> meeting_id, find());
     if (meeting_id) {
-      auto id = attend(meeting, *meeting_id, [] {});
+      auto id = attend(meeting, *meeting_id);
       if (id.ok() || id.status().code() != Code::kRemoteError) return id;
       last = id.status();
     }
@@ -147,8 +146,8 @@ Result<UniqueId> attend_when_open(const Meeting& meeting, const std::function<Re
 Result<UniqueId> meet_at_file(const Meeting& meeting, const std::string& path, const std::optional<std::string>& folder) {
   if (meeting.launch.rank != 0) return attend_when_open(meeting, [&] { return read_published(path, meeting.identity); });
   SWITCHYARD_ASSIGN(const UniqueId meeting_id, open_meeting(meeting, {}));
-  SWITCHYARD_ASSIGN(PublishedFile file, PublishedFile::publish(path, folder, meeting.identity, meeting_id));
-  return attend(meeting, meeting_id, [&] { file.remove(); });
+  SWITCHYARD_ASSIGN(const PublishedFile file, PublishedFile::publish(path, folder, meeting.identity, meeting_id));
+  return attend(meeting, meeting_id);
 }
 
 Result<JobSecret> port_secret(const Meeting& meeting, const TcpEndpoint& endpoint) {
@@ -185,7 +184,7 @@ Result<UniqueId> meet_at_port(const Meeting& meeting, const StoreSpec& store) {
     return Status(opened.status().code(), text("rank 0 can't open the meeting: ", opened.status().message(),
                                                "; set SWITCHYARD_STORE=tcp://HOST:PORT with a free port of this host"));
   }
-  return attend(meeting, meeting_id, [] {});
+  return attend(meeting, meeting_id);
 }
 
 }  // namespace

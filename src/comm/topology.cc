@@ -26,14 +26,22 @@ uint64_t network_namespace() {
   return stat("/proc/self/ns/net", &info) == 0 ? uint64_t(info.st_ino) : 0;
 }
 
+std::array<uint64_t, 2> hash_of(const std::string& name) {
+  std::array<uint64_t, 2> hash{};
+  static_assert(sizeof(hash) == crypto_generichash_BYTES_MIN);
+  crypto_generichash(reinterpret_cast<unsigned char*>(hash.data()), sizeof(hash),
+                     reinterpret_cast<const unsigned char*>(name.data()), name.size(), nullptr, 0);
+  return hash;
+}
+
 }  // namespace
 
 Result<Whereabouts> Whereabouts::mine() {
   SWITCHYARD_ASSIGN(std::string machine, boot_id());
-  machine += text("/", network_namespace(), "/", env().node_id ? text(*env().node_id) : std::string("-"));
+  machine += text("/", network_namespace());
   Whereabouts here{};
-  crypto_generichash(reinterpret_cast<unsigned char*>(here.node.data()), sizeof(here.node),
-                     reinterpret_cast<const unsigned char*>(machine.data()), machine.size(), nullptr, 0);
+  here.machine = hash_of(machine);
+  here.node = hash_of(machine + text("/", env().node_id ? text(*env().node_id) : std::string("-")));
   here.pid = getpid();
   here.uid = geteuid();
   return here;

@@ -12,15 +12,24 @@
 
 namespace switchyard {
 
-// What a rank says about where it is. Ranks with equal `node` share memory.
+// What a rank says about where it is. Ranks with equal `node` reach each other by load and store; a machine may be
+// split into several pretended nodes.
 struct Whereabouts {
-  std::array<uint64_t, 2> node;  // hash of the machine and, where set, the pretended node
+  std::array<uint64_t, 2> machine;  // hash of what tells this machine from others
+  std::array<uint64_t, 2> node;     // hash of the machine and, where set, the pretended node
   int64_t pid;
   uint64_t uid;
 
   static Result<Whereabouts> mine();
   bool same_node(const Whereabouts& other) const { return node == other.node; }
-  bool same_process(const Whereabouts& other) const { return same_node(other) && pid == other.pid; }
+  bool same_machine(const Whereabouts& other) const { return machine == other.machine; }
+  bool same_process(const Whereabouts& other) const { return same_machine(other) && pid == other.pid; }
+};
+
+// Consecutive ranks that share something: a node, or a machine.
+struct RankRange {
+  int first = 0;
+  int count = 0;
 };
 
 class Topology {
@@ -32,6 +41,7 @@ class Topology {
   int node_of(int rank) const { return node_of_[size_t(rank)]; }
   int node_first(int node) const { return node_first_[size_t(node)]; }
   int node_size(int node) const { return node_size_[size_t(node)]; }
+  RankRange my_node_ranks() const { return {node_first(my_node()), node_size(my_node())}; }
   int my_node() const { return node_of_[size_t(my_rank_)]; }
   int my_local_idx() const { return my_rank_ - node_first(my_node()); }
 

@@ -58,11 +58,11 @@ Status Window::map_peers(const Context& context, size_t alloc_bytes, size_t offs
     }
   }
   std::vector<Fd> fds;
-  const int first = context.topology.node_first(context.topology.my_node());
-  const int num_local = context.topology.node_size(context.topology.my_node());
+  const int first = context.reach.first;
+  const int num_local = context.reach.count;
   uint64_t stride = 0;
-  if (context.node_link != nullptr) {
-    SWITCHYARD_ASSIGN(fds, context.node_link->share(fd, deadline));
+  if (context.link != nullptr) {
+    SWITCHYARD_ASSIGN(fds, context.link->share(fd, deadline));
     for (int i = 0; i < num_local; ++i) stride = std::max(stride, offers[size_t(first + i)].alloc_bytes);
     stride = round_up(stride, kStrideAlignment);
     reserved_bytes_ = size_t(stride) * size_t(num_local);

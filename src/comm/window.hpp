@@ -26,8 +26,8 @@ class Window {
   struct Context {
     Runtime& runtime;
     Bootstrap& bootstrap;
-    NodeLink* node_link;  // null: all ranks are threads of this process
-    const Topology& topology;
+    NodeLink* link;   // passes descriptors inside `reach`; null: all its ranks are threads of this process
+    RankRange reach;  // ranks that map each other's memory
     std::span<const Whereabouts> whereabouts;
     std::span<const int> members;  // world ranks, by rank of the communicator
     JobId job_id;

@@ -162,6 +162,31 @@ TEST(BootstrapDeath, FailsPendingAndLaterExchangesOfTheOthersByName) {
   for (std::thread& survivor : survivors) survivor.join();
 }
 
+TEST(BootstrapDeath, ExchangesWithoutTheDeadRankGoOnWhileTheyWait) {
+  const auto coordinator = start_coordinator();
+  std::atomic<bool> may_die{false};
+  std::thread victim([&] {
+    FrameChannel channel = join_raw(coordinator->id(), 2, 3);
+    take_part_in_joining(channel, 3);
+    EXPECT_TRUE(eventually([&] { return may_die.load(std::memory_order_relaxed); }));
+  });
+  std::vector<std::thread> survivors;
+  for (const int rank : {0, 1}) {
+    survivors.emplace_back([&, rank] {
+      const auto bootstrap = Bootstrap::connect(coordinator->id(), rank, 3, in_seconds(30));
+      ASSERT_TRUE(bootstrap.ok()) << bootstrap.status().to_string();
+      const auto sees_death = [&] { return !bootstrap.value()->dead_ranks().empty(); };
+      // Rank 0 is inside the exchange when the news comes; rank 1 enters it only afterwards.
+      if (rank == 0) may_die.store(true, std::memory_order_relaxed);
+      else EXPECT_TRUE(eventually(sees_death));
+      const std::vector<int> rest = {0, 1};
+      EXPECT_TRUE(bootstrap.value()->barrier(1, rest, in_seconds(30)).ok());
+    });
+  }
+  victim.join();
+  for (std::thread& survivor : survivors) survivor.join();
+}
+
 TEST(BootstrapDeath, RankThatLeftInGoodOrderIsGoneButNotDead) {
   const auto coordinator = start_coordinator();
   run_ranks(coordinator->id(), 2, [](Bootstrap& bootstrap) {

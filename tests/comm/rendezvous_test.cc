@@ -216,15 +216,16 @@ TEST_F(RendezvousTest, TorchrunOnSeveralHostsMeetsBesideTheMasterPort) {
 TEST_F(RendezvousTest, RanksWithAnotherJobKeyStayOutside) {
   const std::string store = text("tcp://127.0.0.1:", free_port());
   const auto variables = [&](const char* key) { return Variables{{"SWITCHYARD_STORE", store}, {"SWITCHYARD_JOB_KEY", key}}; };
-  Result<UniqueId> outsider(Status::internal("did not run"));
-  std::thread thread([&] {
-    outsider = rendezvous({1, 2, 1, Launcher::kSwitchyardRun, "a test"}, getter(variables("quite another job key")),
-                          Deadline::after_ns(500 * kMillisecond));
-  });
-  const auto inside = meet(2, Launcher::kSwitchyardRun, variables("the job key of these two"));
-  thread.join();
-  expect_met(inside);
+  const auto come_as = [&](int rank, const char* key, Deadline deadline) {
+    return rendezvous({rank, 2, rank, Launcher::kSwitchyardRun, "a test"}, getter(variables(key)), deadline);
+  };
+  std::vector<Result<UniqueId>> inside(2, Status::internal("did not run"));
+  std::thread rank_0([&] { inside[0] = come_as(0, "the job key of these two", in_seconds(30)); });
+  const auto outsider = come_as(1, "quite another job key", Deadline::after_ns(500 * kMillisecond));
   EXPECT_EQ(outsider.status().code(), Code::kRemoteError);
+  inside[1] = come_as(1, "the job key of these two", in_seconds(30));
+  rank_0.join();
+  expect_met(inside);
 }
 
 TEST_F(RendezvousTest, BeyondLoopbackAKeyIsNeeded) {

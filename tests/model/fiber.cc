@@ -2,8 +2,8 @@
 
 #include <cstdint>
 
-#if defined(__SANITIZE_THREAD__)
-#include <sanitizer/tsan_interface.h>
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
 #endif
 
 namespace switchyard::model {
@@ -12,12 +12,6 @@ constexpr size_t kStackBytes = 256 * 1024;
 }
 
 Fiber::Fiber() : stack_(new std::byte[kStackBytes]) {}
-
-Fiber::~Fiber() {
-#if defined(__SANITIZE_THREAD__)
-  if (sanitizer_fiber_ != nullptr) __tsan_destroy_fiber(sanitizer_fiber_);
-#endif
-}
 
 void Fiber::start(void (*entry)(void*), void* argument) {
   entry_ = entry;
@@ -39,34 +33,29 @@ void Fiber::enter_first() {
   makecontext(&inside_, reinterpret_cast<void (*)()>(&Fiber::trampoline), 2, unsigned(self >> 32), unsigned(self));
 }
 
-#if SWITCHYARD_MODEL_SANITIZED
+#if defined(__SANITIZE_ADDRESS__)
 
+// The address sanitizer follows swapcontext if it is told of both stacks, but no jumps between them.
 void Fiber::loop() {
+  __sanitizer_finish_switch_fiber(nullptr, &outside_stack_, &outside_stack_bytes_);
   entry_(argument_);
   for (;;) pause();
 }
 
 void Fiber::resume() {
-  if (fresh_) {
-    fresh_ = false;
-    enter_first();
-#if defined(__SANITIZE_THREAD__)
-    if (sanitizer_fiber_ != nullptr) __tsan_destroy_fiber(sanitizer_fiber_);
-    sanitizer_fiber_ = __tsan_create_fiber(0);
-#endif
-  }
-#if defined(__SANITIZE_THREAD__)
-  sanitizer_outside_ = __tsan_get_current_fiber();
-  __tsan_switch_to_fiber(sanitizer_fiber_, 0);
-#endif
+  if (fresh_) enter_first();
+  fresh_ = false;
+  void* own_frames = nullptr;
+  __sanitizer_start_switch_fiber(&own_frames, stack_.get(), kStackBytes);
   swapcontext(&outside_, &inside_);
+  __sanitizer_finish_switch_fiber(own_frames, nullptr, nullptr);
 }
 
 void Fiber::pause() {
-#if defined(__SANITIZE_THREAD__)
-  __tsan_switch_to_fiber(sanitizer_outside_, 0);
-#endif
+  void* own_frames = nullptr;
+  __sanitizer_start_switch_fiber(&own_frames, outside_stack_, outside_stack_bytes_);
   swapcontext(&inside_, &outside_);
+  __sanitizer_finish_switch_fiber(own_frames, &outside_stack_, &outside_stack_bytes_);
 }
 
 #else

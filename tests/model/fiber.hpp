@@ -11,19 +11,11 @@
 #include <cstddef>
 #include <memory>
 
-// Sanitizers follow swapcontext, but not jumps from one stack to another.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SWITCHYARD_MODEL_SANITIZED 1
-#else
-#define SWITCHYARD_MODEL_SANITIZED 0
-#endif
-
 namespace switchyard::model {
 
 class Fiber {
  public:
   Fiber();
-  ~Fiber();
   Fiber(const Fiber&) = delete;
   Fiber& operator=(const Fiber&) = delete;
 
@@ -47,8 +39,10 @@ class Fiber {
   ucontext_t inside_, outside_;
   // swapcontext saves the signal mask with two system calls; these jumps do not and are twenty times faster.
   jmp_buf start_, paused_, resumer_;
-  void* sanitizer_fiber_ = nullptr;
-  void* sanitizer_outside_ = nullptr;
+#if defined(__SANITIZE_ADDRESS__)
+  const void* outside_stack_ = nullptr;
+  size_t outside_stack_bytes_ = 0;
+#endif
 };
 
 }  // namespace switchyard::model

@@ -105,7 +105,8 @@ TEST(ReduceNvfp4, EqualsTheScalarRecipe) {
           srcs.push_back(packets[s].data());
           weights.push_back(float(random() % 100) / 64.0f);
         }
-        for (const float* weight_ptr : {static_cast<const float*>(weights.data()), static_cast<const float*>(nullptr)}) {
+        for (const bool weighted : {true, false}) {
+          const float* weight_ptr = weighted ? weights.data() : nullptr;
           std::vector<uint16_t> expected(num_elements + 32, 0xa5a5), row(expected);
           for (size_t i = 0; i < num_elements; ++i) {
             float sum = 0.0f;

@@ -111,7 +111,7 @@ TEST(RunEnding, KillsAtTheSecondSignal) {
 }
 
 TEST(RunEnding, TakesTheRanksWithItWhenItIsKilled) {
-  auto tool = start_tool(run_script({"-n", "1"}, "echo $$; while :; do sleep 1000; done"));
+  auto tool = start_tool(run_script({"-n", "1"}, "echo $$; exec sleep 1000"));
   ASSERT_TRUE(tool.ok());
   const std::string line = read_lines(tool->standard_output(), 1);
   ASSERT_GT(line.size(), 4u);

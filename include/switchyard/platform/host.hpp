@@ -14,6 +14,7 @@
 
 #include "platform/host/rows.hpp"
 #include "platform/host/wait.hpp"
+#include "switchyard/device/comm.hpp"
 #include "switchyard/dtype.hpp"
 #include "switchyard/platform/hd.hpp"
 
@@ -55,6 +56,15 @@ class HostPlatform {
     std::atomic_ref<uint64_t>(*word).compare_exchange_strong(expected, value, std::memory_order_relaxed);
   }
 
+  // The same for one thread of a cooperative group (device/coop.hpp), without the warp.
+  template <class T>
+  void store_relaxed_thread(T* word, T value) const {
+    store_relaxed(word, value);
+  }
+  void add_release_thread(uint64_t* word, uint64_t value) const {
+    std::atomic_ref<uint64_t>(*word).fetch_add(value, std::memory_order_acq_rel);
+  }
+
   // Plain data, ordered by the words around it.
   template <class T>
   T read(const T* place) const {
@@ -68,6 +78,11 @@ class HostPlatform {
   // Rows. A row is read once and stored to every destination, past the cache.
   void push(const char* source, char* const* destinations, int num_destinations, size_t bytes) const {
     rows::push(source, reinterpret_cast<void* const*>(destinations), num_destinations, bytes);
+  }
+  // One copy by all threads of a cooperative group, which is one thread here.
+  template <class Coop>
+  void copy_together(Coop /*coop*/, char* destination, const char* source, size_t bytes) const {
+    rows::push(source, reinterpret_cast<void* const*>(&destination), 1, bytes);
   }
   // Orders earlier push()es before a later store_release() or fetch_add().
   void drain() const { rows::drain(); }
@@ -88,6 +103,15 @@ class HostPlatform {
     rows::reduce_nvfp4(reinterpret_cast<uint16_t*>(out), reinterpret_cast<const void* const*>(packets), weights,
                        num_packets, num_elements);
   }
+
+  // The network, called by the kernel's own thread (the direct backend).
+  bool net_put(const NetDirect& net, int peer, uint32_t to_window, uint64_t to_offset, uint32_t from_window,
+               uint64_t from_offset, uint64_t num_bytes, uint32_t signal_window, uint64_t signal_offset,
+               uint64_t signal_value) const {
+    return net.endpoint != nullptr && net.put(net.endpoint, peer, to_window, to_offset, from_window, from_offset, num_bytes,
+                                              signal_window, signal_offset, signal_value);
+  }
+  bool net_flush(const NetDirect& net) const { return net.flush(net.endpoint); }
 
   // Deterministic scans of one warp, in index order.
   //

@@ -73,7 +73,8 @@ void encode_nvfp4(const uint16_t* bf16_row, float row_scale, void* packet, size_
     const auto pairs = hn::BitCast(d16, hn::Load(hn::Full128<uint8_t>(), codes));
     const auto nibbles = hn::And(hn::Or(pairs, hn::ShiftRight<4>(pairs)), hn::Set(d16, 0xff));
     const hn::RebindToSigned<decltype(d16)> di16;
-    hn::StoreU(hn::DemoteTo(d_payload, hn::BitCast(di16, nibbles)), d_payload, bytes + layout.payload_offset(block_idx));
+    const auto payload = hn::DemoteTo(d_payload, hn::BitCast(di16, nibbles));
+    hn::StoreU(payload, d_payload, bytes + layout.payload_offset(block_idx));
     bytes[layout.scale_offset(block_idx)] = scale.code;
   }
   finish_nvfp4_packet(layout, row_scale, bytes);

@@ -1,5 +1,5 @@
-// Vector forms of the conversions of switchyard/numeric.hpp. Compiled once for each target: include only from files that
-// go through hwy/foreach_target.h, and after it.
+// Vector forms of the conversions of switchyard/numeric.hpp. Compiled once for each target: include only from files
+// that go through hwy/foreach_target.h, and after it.
 #if defined(SWITCHYARD_ROWS_SIMD_INL) == defined(HWY_TARGET_TOGGLE)
 #ifdef SWITCHYARD_ROWS_SIMD_INL
 #undef SWITCHYARD_ROWS_SIMD_INL

@@ -1,0 +1,29 @@
+// Waiting in kernels: one helper, with a deadline, that ends early when the communicator is aborted.
+#pragma once
+#include <cstdint>
+
+#include "switchyard/device/roles.hpp"
+
+namespace switchyard {
+
+// BLOCKING  until ready() is true (returns true) or the limit has passed (false). ready() must be warp-uniform.
+template <class P, class Ready>
+SWITCHYARD_DEVICE bool wait_until(const P& p, Ready ready, uint64_t timeout_ns, const uint32_t* abort) {
+  struct Role {
+    Ready& ready_now;
+    bool& gave_up;
+    bool is_ready = false;
+    SWITCHYARD_DEVICE bool done() const { return is_ready || gave_up; }
+    SWITCHYARD_DEVICE bool step() { return is_ready = ready_now(); }
+  };
+  bool expired = false;
+  typename P::Waiter waiter(p, timeout_ns, abort);
+  Role role{ready, expired};
+  run_roles(p, waiter, expired, role);
+  return role.is_ready;
+}
+
+// a <= b for counters that may have wrapped.
+SWITCHYARD_HD bool rolling_at_least(uint64_t value, uint64_t least) { return int64_t(value - least) >= 0; }
+
+}  // namespace switchyard

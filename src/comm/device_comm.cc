@@ -1,0 +1,105 @@
+// Device communicators: the memory behind a kernel's signals, counters and barriers.
+#include "base/checked.hpp"
+#include "comm/communicator.hpp"
+#include "platform/host/wait.hpp"
+
+namespace switchyard {
+namespace {
+
+// The kernel's thread posts; when the network has no room it helps the network along, up to the time limit.
+template <class Post>
+bool post_with_patience(NetEndpoint& endpoint, Post post) {
+  NetPost result = NetPost::kBusy;
+  wait_until(
+      [&] {
+        result = post();
+        if (result == NetPost::kBusy) endpoint.progress();
+        return result != NetPost::kBusy;
+      },
+      Deadline::after_ns(30 * kSecond));
+  return result == NetPost::kPosted;
+}
+
+bool direct_put(void* endpoint, int peer, uint32_t to_window, uint64_t to_offset, uint32_t from_window,
+                uint64_t from_offset, uint64_t num_bytes, uint32_t signal_window, uint64_t signal_offset,
+                uint64_t signal_value) {
+  auto& net = *static_cast<NetEndpoint*>(endpoint);
+  const NetPut put{peer,      to_window,     to_offset,     from_window, from_offset,
+                   num_bytes, signal_window, signal_offset, signal_value};
+  return post_with_patience(net, [&] { return net.put(put); });
+}
+
+bool direct_flush(void* endpoint) {
+  auto& net = *static_cast<NetEndpoint*>(endpoint);
+  return post_with_patience(net, [&] { return net.flush(); });
+}
+
+Status check(const DeviceCommRequirements& requirements) {
+  const auto in_range = [](const char* name, int value, int low) {
+    return value >= low && value <= (1 << 16) ? Status()
+                                              : Status::invalid_argument(text(name, " is ", value, ", allowed ", low, "..", 1 << 16));
+  };
+  SWITCHYARD_TRY(in_range("num_contexts", requirements.num_contexts, 1));
+  SWITCHYARD_TRY(in_range("num_signals", requirements.num_signals, 0));
+  SWITCHYARD_TRY(in_range("num_counters", requirements.num_counters, 0));
+  return in_range("num_barriers", requirements.num_barriers, 0);
+}
+
+}  // namespace
+
+WindowView Communicator::view(const Window& window) const {
+  return {window.bases(), window.size(), rank_, window.id()};
+}
+
+Result<void*> Communicator::allocate_owned(size_t num_bytes) {
+  SWITCHYARD_ASSIGN(void* memory, runtime_.allocate(num_bytes));
+  owned_.push_back(memory);
+  return memory;
+}
+
+Result<DeviceComm> Communicator::create_device_comm(const DeviceCommRequirements& requirements) {
+  SWITCHYARD_TRY(check(requirements));
+  SWITCHYARD_ASSIGN(const std::vector<DeviceCommRequirements> all, exchange(requirements));
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    const DeviceCommRequirements& theirs = all[rank];
+    if (theirs.num_contexts == requirements.num_contexts && theirs.num_signals == requirements.num_signals &&
+        theirs.num_barriers == requirements.num_barriers) {
+      continue;
+    }
+    return Status::invalid_usage(text("rank ", rank, " asks for other contexts, signals or barriers than rank ", rank_));
+  }
+  DeviceComm device{};
+  device.world = {num_ranks(), rank_, 0};
+  const RankRange node = topology_->my_node_ranks();
+  device.lsa = {node.count, rank_ - node.first, node.first};
+  device.num_nodes = topology_->num_nodes();
+  device.node = topology_->my_node();
+  device.num_contexts = requirements.num_contexts;
+  device.num_signals = requirements.num_signals;
+  device.num_counters = requirements.num_counters;
+  device.num_barriers = requirements.num_barriers;
+  device.peer_state = health_->peer_state();
+  device.abort = health_->abort_word();
+  device.timeout_ns = timeout_ns_;
+
+  std::vector<int32_t> nodes;
+  for (int i = 0; i < device.num_nodes; ++i) nodes.push_back(topology_->node_first(i));
+  for (int i = 0; i < device.num_nodes; ++i) nodes.push_back(topology_->node_size(i));
+  SWITCHYARD_ASSIGN(void* node_table, allocate_owned(nodes.size() * sizeof(int32_t)));
+  SWITCHYARD_TRY(runtime_.upload(node_table, nodes.data(), nodes.size() * sizeof(int32_t)));
+  device.node_first = static_cast<int32_t*>(node_table);
+  device.node_size = device.node_first + device.num_nodes;
+
+  const size_t num_words = size_t(device.num_contexts) * size_t(device.num_counters) + 2 * size_t(device.num_barriers) + 1;
+  SWITCHYARD_ASSIGN(void* words, allocate_owned(num_words * sizeof(uint64_t)));
+  device.counters = static_cast<uint64_t*>(words);
+  device.barrier_epochs = device.counters + size_t(device.num_contexts) * size_t(device.num_counters);
+
+  SWITCHYARD_ASSIGN(void* resources, allocate_owned(device.resource_bytes()));
+  SWITCHYARD_ASSIGN(const Window* window, register_window(resources, device.resource_bytes()));
+  device.resources = view(*window);
+  if (net_ != nullptr) device.net = {net_.get(), &direct_put, &direct_flush};
+  return device;
+}
+
+}  // namespace switchyard

@@ -1,0 +1,116 @@
+#include "net/mem.hpp"
+
+#include <array>
+#include <atomic>
+#include <map>
+#include <shared_mutex>
+
+#include "base/checked.hpp"
+#include "platform/host/rows.hpp"
+
+namespace switchyard {
+namespace {
+
+class MemEndpoint final : public NetEndpoint {
+ public:
+  MemEndpoint(const NetContext& context, std::unique_ptr<NodeLink> link)
+      : context_(context),
+        members_(context.window.members.begin(), context.window.members.end()),
+        whereabouts_(context.window.whereabouts.begin(), context.window.whereabouts.end()),
+        link_(std::move(link)) {
+    context_.window.link = link_.get();
+    context_.window.reach = context.machine_ranks;
+    context_.window.members = members_;
+    context_.window.whereabouts = whereabouts_;
+    context_.window.comm_id = context.comm_id;
+  }
+
+  Status register_region(uint32_t id, void* memory, size_t num_bytes, Deadline deadline) override {
+    SWITCHYARD_ASSIGN(std::unique_ptr<Window> window, Window::create(context_.window, id, memory, num_bytes, deadline));
+    const std::unique_lock lock(mutex_);
+    regions_[id] = std::move(window);
+    return {};
+  }
+  void deregister_region(uint32_t id) override {
+    const std::unique_lock lock(mutex_);
+    regions_.erase(id);
+  }
+
+  NetPost put(const NetPut& put) override {
+    const std::shared_lock lock(mutex_);
+    if (aborted_.load(std::memory_order_relaxed)) return NetPost::kFailed;
+    if (put.num_bytes > 0) {
+      char* to = place(put.to_region, put.peer, put.to_offset, put.num_bytes);
+      const char* from = place(put.from_region, context_.window.rank, put.from_offset, put.num_bytes);
+      if (to == nullptr || from == nullptr) return NetPost::kFailed;
+      rows::copy_streaming(to, from, put.num_bytes);
+      rows::drain();
+    }
+    if (put.signal_value != 0) {
+      char* word = place(put.signal_region, put.peer, put.signal_offset, sizeof(uint64_t));
+      if (word == nullptr) return NetPost::kFailed;
+      // release; pairs with the acquire in Gin::read_signal() and Barrier::heard()
+      std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(word)).fetch_add(put.signal_value, std::memory_order_release);
+    }
+    return NetPost::kPosted;
+  }
+
+  NetPost get(int peer, uint32_t from_region, uint64_t from_offset, uint32_t to_region, uint64_t to_offset,
+              uint64_t num_bytes) override {
+    const std::shared_lock lock(mutex_);
+    if (aborted_.load(std::memory_order_relaxed)) return NetPost::kFailed;
+    char* to = place(to_region, context_.window.rank, to_offset, num_bytes);
+    const char* from = place(from_region, peer, from_offset, num_bytes);
+    if (to == nullptr || from == nullptr) return NetPost::kFailed;
+    rows::copy(to, from, num_bytes);
+    return NetPost::kPosted;
+  }
+
+  NetPost flush() override { return aborted_.load(std::memory_order_relaxed) ? NetPost::kFailed : NetPost::kPosted; }
+  void progress() override {}
+  void abort() override { aborted_.store(true, std::memory_order_relaxed); }
+  Status error() const override {
+    return aborted_.load(std::memory_order_relaxed) ? Status::invalid_usage("the network endpoint was aborted") : Status();
+  }
+
+ private:
+  // Address of a part of a region at a rank; null if there is no such region or it does not reach that far.
+  char* place(uint32_t id, int rank, uint64_t offset, uint64_t num_bytes) const {
+    const auto found = regions_.find(id);
+    if (found == regions_.end() || rank < 0 || rank >= int(members_.size())) return nullptr;
+    char* base = found->second->base(rank);
+    return base != nullptr && range_fits(offset, num_bytes, found->second->size()) ? base + offset : nullptr;
+  }
+
+  NetContext context_;
+  std::vector<int> members_;
+  std::vector<Whereabouts> whereabouts_;
+  std::unique_ptr<NodeLink> link_;
+  std::shared_mutex mutex_;  // registrations against posts
+  std::map<uint32_t, std::unique_ptr<Window>> regions_;
+  std::atomic<bool> aborted_{false};
+};
+
+Result<std::unique_ptr<NetEndpoint>> connect_mem(const NetContext& context, Deadline deadline) {
+  const RankRange machine = context.machine_ranks;
+  if (machine.count != int(context.window.members.size())) {
+    return Status::invalid_usage(text("network plugin 'mem' joins ranks of one machine, but only ", machine.count, " of ",
+                                      context.window.members.size(), " ranks are here; choose another with SWITCHYARD_NET"));
+  }
+  std::unique_ptr<NodeLink> link;
+  bool several_processes = false;
+  for (const Whereabouts& there : context.window.whereabouts) {
+    several_processes |= !there.same_process(context.window.whereabouts[size_t(context.window.rank)]);
+  }
+  if (several_processes) {
+    SWITCHYARD_ASSIGN(link, NodeLink::create(context.window.bootstrap, context.comm_id, context.window.members,
+                                             context.window.rank, deadline));
+  }
+  return std::unique_ptr<NetEndpoint>(std::make_unique<MemEndpoint>(context, std::move(link)));
+}
+
+}  // namespace
+
+NetPlugin mem_plugin() { return {"mem", {true, true, true, false, ~uint64_t{0}}, &connect_mem}; }
+
+}  // namespace switchyard

@@ -1,0 +1,84 @@
+// Network plugins: how rows and signals reach ranks that load and store don't.
+//
+// A plugin is an entry of one table: a name, a row of capabilities, and a way to connect. A protocol states what it needs
+// and is refused at start-up, with the reason, where a capability is missing; nothing tests for names.
+// put+signal is one operation: the signal is applied at the target after its data and after all earlier puts of the
+// same (endpoint, peer). A plugin whose network reorders has to see to that itself, at the target.
+//
+// THREADS    an endpoint is driven by one thread at a time for posting; progress() may run on another.
+// OWNERSHIP  the endpoint owns its connections and registrations, never the memory.
+// ERRORS     posting answers kBusy when there is no room (call progress() and try again) and kFailed when the peer or the
+//            network is lost; why says error().
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "comm/window.hpp"
+
+namespace switchyard {
+
+struct NetCapabilities {
+  bool signal_after_data;     // put+signal as defined above
+  bool ordered_puts;          // puts to one peer land in order even without a signal
+  bool target_progress_free;  // data lands while the target computes
+  bool device_memory;         // reads and writes GPU memory
+  uint64_t max_message_bytes;
+};
+
+struct NetPut {
+  int peer;
+  uint32_t to_region;  // 0: no data, signal only
+  uint64_t to_offset;
+  uint32_t from_region;
+  uint64_t from_offset;
+  uint64_t num_bytes;
+  uint32_t signal_region;  // where signals live at the peer
+  uint64_t signal_offset;
+  uint64_t signal_value;  // 0: no signal
+};
+
+enum class NetPost { kPosted, kBusy, kFailed };
+
+class NetEndpoint {
+ public:
+  virtual ~NetEndpoint() = default;
+
+  // COLLECTIVE over the ranks of the communicator, in the same order; ids are equal everywhere and never used twice.
+  virtual Status register_region(uint32_t id, void* memory, size_t num_bytes, Deadline deadline) = 0;
+  virtual void deregister_region(uint32_t id) = 0;
+
+  virtual NetPost put(const NetPut& put) = 0;
+  // Reads from the peer's region into mine; done when a later flush() is.
+  virtual NetPost get(int peer, uint32_t from_region, uint64_t from_offset, uint32_t to_region, uint64_t to_offset,
+                      uint64_t num_bytes) = 0;
+  // Are the sources of all puts so far reusable and all gets complete?
+  virtual NetPost flush() = 0;
+  // Moves what can be moved, here and for peers that write to this rank.
+  virtual void progress() = 0;
+  // Ends every operation in flight; later posts fail.
+  virtual void abort() = 0;
+  virtual Status error() const = 0;
+};
+
+struct NetContext {
+  Window::Context window;   // who is in the communicator and how they exchange
+  RankRange machine_ranks;  // ranks of this machine, whatever nodes it pretends to be
+  uint64_t comm_id;         // names the plugin's own exchanges
+};
+
+struct NetPlugin {
+  const char* name;
+  NetCapabilities capabilities;
+  Result<std::unique_ptr<NetEndpoint>> (*connect)(const NetContext& context, Deadline deadline);
+};
+
+// What Gin needs of a network.
+inline constexpr NetCapabilities kGinNeeds{true, false, false, false, 1};
+
+std::span<const NetPlugin> net_plugins();
+Result<const NetPlugin*> find_net_plugin(const std::string& name);
+// Ok, or which capability is missing.
+Status check_capabilities(const NetPlugin& plugin, const NetCapabilities& needs);
+
+}  // namespace switchyard
