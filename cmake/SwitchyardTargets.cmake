@@ -6,13 +6,21 @@ pkg_check_modules(SODIUM REQUIRED IMPORTED_TARGET libsodium)
 pkg_check_modules(HWLOC IMPORTED_TARGET hwloc)
 
 add_library(switchyard_flags INTERFACE)
-target_compile_options(switchyard_flags INTERFACE -Wall -Wextra -Werror
+target_compile_options(switchyard_flags INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:-Wall -Wextra -Werror>
   $<$<COMPILE_LANGUAGE:CXX>:-Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wnull-dereference>)
 target_include_directories(switchyard_flags INTERFACE ${CMAKE_SOURCE_DIR}/include ${CMAKE_SOURCE_DIR}/src)
 target_link_libraries(switchyard_flags INTERFACE Threads::Threads)
+if(SWITCHYARD_CUDA)
+  find_package(CUDAToolkit REQUIRED)
+  target_compile_definitions(switchyard_flags INTERFACE SWITCHYARD_HAVE_CUDA)
+  # Results are compared byte for byte with the host's: nothing may be fused that the source does not fuse.
+  target_compile_options(switchyard_flags INTERFACE
+    $<$<COMPILE_LANGUAGE:CUDA>:--fmad=false -Werror=all-warnings -Xcompiler=-Wall,-Wextra>)
+endif()
 if(SWITCHYARD_SANITIZE)
-  target_compile_options(switchyard_flags INTERFACE -fsanitize=${SWITCHYARD_SANITIZE} -fno-omit-frame-pointer
-    -fno-sanitize-recover=all -Wno-tsan)
+  target_compile_options(switchyard_flags INTERFACE
+    $<$<COMPILE_LANGUAGE:C,CXX>:-fsanitize=${SWITCHYARD_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all
+    -Wno-tsan>)
   target_link_options(switchyard_flags INTERFACE -fsanitize=${SWITCHYARD_SANITIZE})
 endif()
 

@@ -2,6 +2,8 @@
 #pragma once
 #include <cstddef>
 
+#include "switchyard/platform/hd.hpp"
+
 namespace switchyard {
 
 enum class DType : int {
@@ -21,7 +23,7 @@ enum class DType : int {
 };
 
 // Bytes of one stored element; 0 for a value that is no DType.
-constexpr size_t dtype_bytes(DType dtype) {
+SWITCHYARD_HD constexpr size_t dtype_bytes(DType dtype) {
   switch (dtype) {
     case DType::kInt8:
     case DType::kUint8:

@@ -68,3 +68,9 @@ std::vector<std::string> failpoint_names();
     static constinit ::switchyard::FailpointSite sy_site_(name); \
     return sy_site_.hit();                                       \
   }())
+
+// For functions that return a Status or Result: the action "error" makes them fail.
+#define SWITCHYARD_FAILPOINT_TRY(name) \
+  do {                                 \
+    if (SWITCHYARD_FAILPOINT(name)) return ::switchyard::Status::internal("failpoint " name); \
+  } while (0)

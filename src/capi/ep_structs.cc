@@ -1,8 +1,6 @@
 #include "capi/ep_structs.hpp"
 
 #include "capi/ep_tensor.hpp"
-#include "capi/host_cuda.hpp"
-#include "platform/host/device.hpp"
 
 namespace switchyard::capi {
 
@@ -65,11 +63,6 @@ Status check_group(ncclEpGroup_t group) {
 
 Status check_handle(ncclEpHandle_t handle) {
   return handle != nullptr ? Status() : Status::invalid_argument("handle is NULL");
-}
-
-Result<StreamRef> read_stream(cudaStream_t stream) {
-  SWITCHYARD_ASSIGN(Stream * found, Device::stream_for_post(host_cuda::stream_handle(stream)));
-  return StreamRef{found};
 }
 
 }  // namespace switchyard::capi

@@ -39,7 +39,5 @@ Status read_layout_info(const ncclEpLayoutInfo_t* in, const Communicator& comm, 
 
 Status check_group(ncclEpGroup_t group);
 Status check_handle(ncclEpHandle_t handle);
-// The stream behind a cudaStream_t, ready to be posted to.
-Result<StreamRef> read_stream(cudaStream_t stream);
 
 }  // namespace switchyard::capi

@@ -30,6 +30,7 @@ Status init_rank(ncclComm_t* out, int num_ranks, const ncclUniqueId& bytes, int 
   }
   auto result = std::make_unique<ncclComm>();
   SWITCHYARD_ASSIGN(result->comm, Communicator::create(id, rank, num_ranks, {}));
+  SWITCHYARD_ASSIGN(result->collectives, coll::Collectives::create(*result->comm));
   result->device_ordinal = device_ordinal;
   *out = result.release();
   return {};
@@ -114,7 +115,15 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newc
     SWITCHYARD_TRY(check_comm(comm));
     if (newcomm == nullptr) return null_argument("newcomm");
     SWITCHYARD_ASSIGN(std::unique_ptr<Communicator> child, comm->comm->split(color, key));
-    *newcomm = child ? new ncclComm{std::move(child), comm->device_ordinal} : nullptr;
+    if (child == nullptr) {
+      *newcomm = nullptr;
+      return {};
+    }
+    auto made = std::make_unique<ncclComm>();
+    made->comm = std::move(child);
+    made->device_ordinal = comm->device_ordinal;
+    SWITCHYARD_ASSIGN(made->collectives, coll::Collectives::create(*made->comm));
+    *newcomm = made.release();
     return {};
   });
 }

@@ -3,10 +3,12 @@
 #include <memory>
 
 #include "capi/c_result.hpp"
+#include "coll/collectives.hpp"
 #include "comm/communicator.hpp"
 
 struct ncclComm {
   std::unique_ptr<switchyard::Communicator> comm;
+  std::unique_ptr<switchyard::coll::Collectives> collectives;  // made with the communicator: making it is collective
   int device_ordinal = 0;
 };
 

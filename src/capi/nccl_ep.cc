@@ -2,6 +2,7 @@
 #include "nccl_ep.h"
 
 #include "capi/ep_structs.hpp"
+#include "capi/stream.hpp"
 #include "host/cuda_runtime.h"
 
 using namespace switchyard;        // NOLINT: the file's only purpose is to give C names to this namespace

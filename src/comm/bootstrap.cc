@@ -26,7 +26,8 @@ Result<FrameChannel> open_channel(const UniqueId& id, int rank, int num_ranks, D
                                  "; has the process that created the unique id ended?"));
     }
     FrameChannel channel(std::move(*socket), text("the coordinator at ", endpoint.to_string()));
-    SWITCHYARD_ASSIGN(const HandshakeOutcome outcome, client_handshake(channel, id.secret(), rank, num_ranks, deadline));
+    SWITCHYARD_ASSIGN(const HandshakeOutcome outcome,
+                      client_handshake(channel, id.secret(), rank, num_ranks, deadline));
     if (outcome == HandshakeOutcome::kDone) return channel;
     poll(nullptr, 0, 10);  // the coordinator is beset by strangers; let it breathe
   } while (!deadline.expired());
@@ -91,13 +92,14 @@ Bootstrap::~Bootstrap() {
 
 Status Bootstrap::check_exchange(std::span<const int> members, std::span<const std::byte> blob) const {
   if (blob.size() > kMaxBlobBytes) {
-    return Status::invalid_argument(text("rank ", rank_, " wants to exchange ", blob.size(), " bytes, allowed are ", kMaxBlobBytes));
+    return Status::invalid_argument(
+        text("rank ", rank_, " wants to exchange ", blob.size(), " bytes, allowed are ", kMaxBlobBytes));
   }
   std::vector<bool> seen(size_t(num_ranks_), false);
   for (const int member : members) {
     if (member < 0 || member >= num_ranks_ || seen[size_t(member)]) {
-      return Status::invalid_argument(text("member ", member, " of an exchange is out of range or listed twice; allowed are 0..",
-                                           num_ranks_ - 1));
+      return Status::invalid_argument(
+          text("member ", member, " of an exchange is out of range or listed twice; allowed are 0..", num_ranks_ - 1));
     }
     seen[size_t(member)] = true;
   }
@@ -109,7 +111,8 @@ Status Bootstrap::check_members_alive(const ExchangeKey& key, std::span<const in
   SWITCHYARD_TRY(broken_);
   for (const int member : members) {
     const Status& gone = gone_[size_t(member)];
-    if (!gone.ok()) return Status::remote(text("rank ", rank_, ": ", key.to_string(), " can't complete: ", gone.message()));
+    if (!gone.ok())
+      return Status::remote(text("rank ", rank_, ": ", key.to_string(), " can't complete: ", gone.message()));
   }
   return {};
 }
@@ -117,8 +120,8 @@ Status Bootstrap::check_members_alive(const ExchangeKey& key, std::span<const in
 Status Bootstrap::timed_out(const ExchangeKey& key, const Pending& pending, uint64_t waited_ns) const {
   const std::string missing = pending.missing.empty() ? "the coordinator did not say who is missing"
                                                       : text("missing: rank ", list_ranks(pending.missing));
-  return Status::remote(text("rank ", rank_, ": ", key.to_string(), " did not complete within ", waited_ns / kMillisecond,
-                             " ms; ", missing));
+  return Status::remote(text("rank ", rank_, ": ", key.to_string(), " did not complete within ",
+                             waited_ns / kMillisecond, " ms; ", missing));
 }
 
 Result<Blobs> Bootstrap::exchange(uint64_t comm_id, std::span<const int> members, std::span<const std::byte> blob,

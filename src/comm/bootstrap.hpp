@@ -3,8 +3,8 @@
 // different communicator ids.
 //
 // Failure: the death of a rank fails all exchanges that include it, pending or later, at every other member, with an
-// error that names it. An exchange that completed is not taken back. If the coordinator's process dies, everything fails
-// and says so.
+// error that names it. An exchange that completed is not taken back. If the coordinator's process dies, everything
+// fails and says so.
 //
 // THREADS    any thread may call any function at any time, except the destructor.
 // OWNERSHIP  owns its connection and one thread that serves it. Destroy it when no call is under way.
@@ -79,8 +79,8 @@ class Bootstrap {
   // Ranks that died; those that left in good order don't count.
   std::vector<int> dead_ranks() const;
 
-  // Calls the handler once for each event, also for deaths before now, from the bootstrap's own thread or from this call.
-  // The handler must not block and must not call set_event_handler(). After set_event_handler(nullptr) it is not
+  // Calls the handler once for each event, also for deaths before now, from the bootstrap's own thread or from this
+  // call. The handler must not block and must not call set_event_handler(). After set_event_handler(nullptr) it is not
   // running any more.
   void set_event_handler(std::function<void(const BootstrapEvent&)> handler);
 
@@ -152,8 +152,8 @@ Result<std::vector<T>> Bootstrap::exchange_values(uint64_t comm_id, std::span<co
   std::vector<T> values(blobs.size());
   for (size_t i = 0; i < blobs.size(); i++) {
     if (blobs[i].size() != sizeof(T)) {
-      return Status::remote(text("rank ", members[i], " sent ", blobs[i].size(), " bytes where rank ", rank_, " expects ",
-                                 sizeof(T), "; do all ranks run the same program in the same order?"));
+      return Status::remote(text("rank ", members[i], " sent ", blobs[i].size(), " bytes where rank ", rank_,
+                                 " expects ", sizeof(T), "; do all ranks run the same program in the same order?"));
     }
     std::memcpy(static_cast<void*>(&values[i]), blobs[i].data(), sizeof(T));
   }

@@ -1,4 +1,5 @@
-// The thread of a Bootstrap: writes what callers post, reads what the coordinator says, wakes the exchanges it concerns.
+// The thread of a Bootstrap: writes what callers post, reads what the coordinator says, wakes the exchanges it
+// concerns.
 #include <poll.h>
 #include <sys/eventfd.h>
 
@@ -25,8 +26,9 @@ void Bootstrap::serve() {
     if (const Status received = receive_frames(); !received.ok()) status = received;
     if (status.ok()) continue;
     break_all(BootstrapEvent::Kind::kCoordinatorLost, -1,
-              Status::remote(text("rank ", rank_, " lost the coordinator of its job (the process that created the unique id): ",
-                                  status.message())));
+              Status::remote(text(
+                  "rank ", rank_,
+                  " lost the coordinator of its job (the process that created the unique id): ", status.message())));
     return;
   }
   // The coordinator closing first is no reason to complain now.
@@ -52,8 +54,7 @@ Status Bootstrap::receive_frames() {
 
 Status Bootstrap::take_frame(const Frame& frame) {
   switch (frame.type) {
-    case FrameType::kResult:
-      return take_result(frame);
+    case FrameType::kResult: return take_result(frame);
     case FrameType::kExchangeFailed: {
       SWITCHYARD_ASSIGN(const ExchangeFailure failure, ExchangeFailure::parse(frame.payload));
       complete(failure.key, [&](Pending& pending) {
@@ -79,8 +80,7 @@ Status Bootstrap::take_frame(const Frame& frame) {
       break_all(BootstrapEvent::Kind::kAborted, int(notice.rank), Status(code, notice.reason));
       return {};
     }
-    default:
-      return Status::remote(text("sent a frame of type ", int(frame.type), ", which no coordinator sends now"));
+    default: return Status::remote(text("sent a frame of type ", int(frame.type), ", which no coordinator sends now"));
   }
 }
 
@@ -98,8 +98,9 @@ Status Bootstrap::take_result(const Frame& frame) {
   complete(result.key, [&](Pending& pending) {
     pending.done = true;
     if (result.blobs.size() == pending.members.size()) pending.blobs = std::move(result.blobs);
-    else pending.status = Status::internal(text(result.key.to_string(), " came back with ", result.blobs.size(),
-                                                " blobs for ", pending.members.size(), " members"));
+    else
+      pending.status = Status::internal(text(result.key.to_string(), " came back with ", result.blobs.size(),
+                                             " blobs for ", pending.members.size(), " members"));
   });
   return {};
 }

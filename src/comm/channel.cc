@@ -70,8 +70,8 @@ Result<size_t> FrameChannel::read_some(std::byte* out, size_t capacity_bytes) {
 
 Result<bool> FrameChannel::read_header() {
   while (!header_) {
-    SWITCHYARD_ASSIGN(const size_t num_read, read_some(header_bytes_.data() + num_header_bytes_,
-                                                       kFrameHeaderBytes - num_header_bytes_));
+    SWITCHYARD_ASSIGN(const size_t num_read,
+                      read_some(header_bytes_.data() + num_header_bytes_, kFrameHeaderBytes - num_header_bytes_));
     if (num_read == 0) return false;
     num_header_bytes_ += num_read;
     if (num_header_bytes_ < kFrameHeaderBytes) continue;
@@ -85,8 +85,8 @@ Result<bool> FrameChannel::read_header() {
 Result<bool> FrameChannel::read_payload() {
   while (num_payload_bytes_ < header_->length_bytes) {
     payload_.resize(std::min<size_t>(header_->length_bytes, num_payload_bytes_ + kPayloadStepBytes));
-    SWITCHYARD_ASSIGN(const size_t num_read, read_some(payload_.data() + num_payload_bytes_,
-                                                       payload_.size() - num_payload_bytes_));
+    SWITCHYARD_ASSIGN(const size_t num_read,
+                      read_some(payload_.data() + num_payload_bytes_, payload_.size() - num_payload_bytes_));
     if (num_read == 0) return false;
     num_payload_bytes_ += num_read;
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/failpoint.hpp"
 #include "base/env.hpp"
 #include "base/log.hpp"
 
@@ -44,14 +45,15 @@ void Job::unsubscribe(const void* who) {
 }
 
 Communicator::Communicator(std::shared_ptr<Job> job, JobId job_id, uint64_t comm_id,
-                           std::vector<int> members, int rank, Runtime& runtime, uint64_t timeout_ns)
+                           std::vector<int> members, int rank, Runtime& runtime, const Options& options)
     : job_(std::move(job)),
       job_id_(job_id),
       comm_id_(comm_id),
       members_(std::move(members)),
       rank_(rank),
       runtime_(runtime),
-      timeout_ns_(timeout_ns) {}
+      options_(options),
+      timeout_ns_(options.timeout_ns ? options.timeout_ns : env().timeout_ms * kMillisecond) {}
 
 Communicator::~Communicator() {
   job_->unsubscribe(this);
@@ -65,21 +67,25 @@ Communicator::~Communicator() {
 Result<std::unique_ptr<Communicator>> Communicator::create(const UniqueId& id, int rank, int num_ranks,
                                                            Options options) {
   const uint64_t timeout_ns = options.timeout_ns ? options.timeout_ns : env().timeout_ms * kMillisecond;
+  set_failpoint_rank(rank);
+  SWITCHYARD_FAILPOINT_TRY("comm.before_connect");
   SWITCHYARD_ASSIGN(std::unique_ptr<Bootstrap> bootstrap,
                     Bootstrap::connect(id, rank, num_ranks, Deadline::after_ns(timeout_ns)));
   std::vector<int> members;
   for (int member = 0; member < num_ranks; ++member) members.push_back(member);
   Runtime& runtime = options.runtime ? *options.runtime : host_runtime();
   std::unique_ptr<Communicator> comm(
-      new Communicator(std::make_shared<Job>(std::move(bootstrap)), id.job_id, Bootstrap::kWorldCommId, std::move(members), rank, runtime, timeout_ns));
+      new Communicator(std::make_shared<Job>(std::move(bootstrap)), id.job_id, Bootstrap::kWorldCommId, std::move(members), rank, runtime, options));
   SWITCHYARD_TRY(comm->join());
   return comm;
 }
 
 // Learns who is where, then who has to be watched and who passes descriptors to whom.
 Status Communicator::join() {
-  SWITCHYARD_ASSIGN(const Whereabouts mine, Whereabouts::mine());
+  SWITCHYARD_ASSIGN(const Whereabouts mine, Whereabouts::mine(options_.node_id));
+  SWITCHYARD_FAILPOINT_TRY("comm.before_whereabouts");
   SWITCHYARD_ASSIGN(whereabouts_, exchange(mine));
+  SWITCHYARD_FAILPOINT_TRY("comm.after_whereabouts");
   SWITCHYARD_ASSIGN(Topology topology, Topology::build(whereabouts_, rank_));
   topology_ = std::make_unique<Topology>(std::move(topology));
   std::vector<int> node_members;
@@ -98,6 +104,7 @@ Status Communicator::join() {
     processes.push_back({rank, there.pid});
   }
   SWITCHYARD_ASSIGN(health_, Health::create(runtime_, num_ranks(), processes));
+  SWITCHYARD_FAILPOINT_TRY("comm.after_health");
   job_->subscribe(this, [this](const BootstrapEvent& event) { take_event(event); });
   if (several_processes) {
     const int my_idx = topology_->my_local_idx();
@@ -105,6 +112,7 @@ Status Communicator::join() {
                                                    node_members, my_idx, deadline()));
   }
   if (topology_->num_nodes() > 1) SWITCHYARD_TRY(connect_network());
+  SWITCHYARD_FAILPOINT_TRY("comm.before_join_barrier");
   return barrier();
 }
 
@@ -159,7 +167,9 @@ Result<std::unique_ptr<Communicator>> Communicator::split(int color, int key) {
   struct Choice {
     int32_t color, key;
   };
+  SWITCHYARD_FAILPOINT_TRY("comm.before_split");
   SWITCHYARD_ASSIGN(const std::vector<Choice> choices, exchange(Choice{color, key}));
+  SWITCHYARD_FAILPOINT_TRY("comm.after_split_exchange");
   const uint64_t split_idx = num_splits_++;
   if (color < 0) return std::unique_ptr<Communicator>();
   std::vector<int> ranks;
@@ -175,7 +185,7 @@ Result<std::unique_ptr<Communicator>> Communicator::split(int color, int key) {
     if (ranks[i] == rank_) my_rank = int(i);
   }
   std::unique_ptr<Communicator> child(new Communicator(job_, job_id_, child_id(comm_id_, split_idx, color),
-                                                       std::move(members), my_rank, runtime_, timeout_ns_));
+                                                       std::move(members), my_rank, runtime_, options_));
   SWITCHYARD_TRY(child->join());
   return child;
 }

@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -46,6 +47,8 @@ class Communicator {
   struct Options {
     Runtime* runtime = nullptr;  // null: the host platform
     uint64_t timeout_ns = 0;     // limit of every collective call; 0: SWITCHYARD_TIMEOUT_MS
+    // Pretended node of this rank; none: SWITCHYARD_NODE_ID. Ranks that are threads share the environment.
+    std::optional<int64_t> node_id{};
   };
 
   // COLLECTIVE over the ranks of the id.
@@ -97,7 +100,7 @@ class Communicator {
 
  private:
   Communicator(std::shared_ptr<Job> job, JobId job_id, uint64_t comm_id, std::vector<int> members, int rank,
-               Runtime& runtime, uint64_t timeout_ns);
+               Runtime& runtime, const Options& options);
   Status join();
   Status connect_network();
   Window::Context window_context() const;
@@ -113,6 +116,7 @@ class Communicator {
   std::vector<int> members_;  // world ranks by rank
   int rank_;
   Runtime& runtime_;
+  Options options_;
   uint64_t timeout_ns_;
   std::vector<Whereabouts> whereabouts_;
   std::unique_ptr<Topology> topology_;

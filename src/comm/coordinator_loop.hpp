@@ -1,4 +1,5 @@
-// The thread of a Coordinator: one poll(2) loop over the listener and all connections. It never blocks on a single peer.
+// The thread of a Coordinator: one poll(2) loop over the listener and all connections. It never blocks on a single
+// peer.
 //
 // THREADS  run() in one thread; stop(), counters() and ended() from any.
 #pragma once

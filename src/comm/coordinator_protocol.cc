@@ -12,18 +12,14 @@ Status Coordinator::Loop::take_frame(Peer& peer, const Frame& frame) {
     return {};
   }
   switch (frame.type) {
-    case FrameType::kExchange:
-      return take_exchange(peer, frame);
+    case FrameType::kExchange: return take_exchange(peer, frame);
     case FrameType::kAbort: {
       SWITCHYARD_ASSIGN(const Notice notice, Notice::parse(frame.payload));
       take_abort(peer.rank, notice.reason);
       return {};
     }
-    case FrameType::kGoodbye:
-      peer.left = true;
-      return {};
-    default:
-      return Status::remote(text("sent a frame of type ", int(frame.type), ", which no rank may send"));
+    case FrameType::kGoodbye: peer.left = true; return {};
+    default: return Status::remote(text("sent a frame of type ", int(frame.type), ", which no rank may send"));
   }
 }
 
@@ -48,18 +44,19 @@ Status Coordinator::Loop::why_refused(const HandshakeHello& hello) {
   if (!over_.ok()) return over_;
   if (hello.num_ranks != ranks_.size()) {
     // Nobody can say who is right, so the job can't form.
-    over_ = Status::invalid_argument(text("rank ", hello.rank, " says that the job has ", hello.num_ranks, " ranks, rank ",
-                                          first_rank_, " says ", ranks_.size(), "; all must say the same"));
+    over_ =
+        Status::invalid_argument(text("rank ", hello.rank, " says that the job has ", hello.num_ranks, " ranks, rank ",
+                                      first_rank_, " says ", ranks_.size(), "; all must say the same"));
     send_to_all(FrameType::kAbort, Notice{hello.rank, over_.code(), over_.message()}.encode());
     exchanges_.clear();
     return over_;
   }
   switch (ranks_[hello.rank]) {
-    case RankState::kAbsent:
-      break;
+    case RankState::kAbsent: break;
     case RankState::kJoined:
-      return Status::invalid_usage(text("rank ", hello.rank, " is already taken by another process or thread; each of the ",
-                                        ranks_.size(), " ranks may join once"));
+      return Status::invalid_usage(text("rank ", hello.rank,
+                                        " is already taken by another process or thread; each of the ", ranks_.size(),
+                                        " ranks may join once"));
     case RankState::kLeft:
       return Status::remote(text("rank ", hello.rank, " has already left this job; a new job needs a new unique id"));
     case RankState::kDied:
@@ -67,8 +64,8 @@ Status Coordinator::Loop::why_refused(const HandshakeHello& hello) {
   }
   for (size_t rank = 0; rank < ranks_.size(); rank++) {
     if (ranks_[rank] == RankState::kLeft || ranks_[rank] == RankState::kDied) {
-      return Status::remote(text("rank ", rank, ranks_[rank] == RankState::kDied ? " died" : " left",
-                                 " before rank ", hello.rank, " joined; this job can't form any more"));
+      return Status::remote(text("rank ", rank, ranks_[rank] == RankState::kDied ? " died" : " left", " before rank ",
+                                 hello.rank, " joined; this job can't form any more"));
     }
   }
   return {};
@@ -108,7 +105,8 @@ void Coordinator::Loop::rank_gone(Peer& peer) {
   peer.rank = -1;
   peer.refused = true;  // nothing more to count or to log when the connection is taken off the list
   exchanges_.drop_member(rank);
-  const std::string reason = clean ? text("rank ", rank, " has left the job") : text("rank ", rank, " died: ", peer.end->message());
+  const std::string reason =
+      clean ? text("rank ", rank, " has left the job") : text("rank ", rank, " died: ", peer.end->message());
   log(clean ? LogLevel::kDebug : LogLevel::kInfo, "coordinator: ", reason);
   send_to_all(FrameType::kRankGone, Notice{uint32_t(rank), clean ? Code::kOk : Code::kRemoteError, reason}.encode());
 }

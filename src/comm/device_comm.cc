@@ -29,6 +29,13 @@ bool direct_put(void* endpoint, int peer, uint32_t to_window, uint64_t to_offset
   return post_with_patience(net, [&] { return net.put(put); });
 }
 
+bool direct_put_value(void* endpoint, int peer, uint32_t to_window, uint64_t to_offset, uint64_t value,
+                      uint32_t num_bytes, uint32_t signal_window, uint64_t signal_offset, uint64_t signal_value) {
+  auto& net = *static_cast<NetEndpoint*>(endpoint);
+  const NetPut put{peer, to_window, to_offset, 0, 0, num_bytes, signal_window, signal_offset, signal_value};
+  return post_with_patience(net, [&] { return net.put_value(put, value); });
+}
+
 bool direct_flush(void* endpoint) {
   auto& net = *static_cast<NetEndpoint*>(endpoint);
   return post_with_patience(net, [&] { return net.flush(); });
@@ -98,7 +105,7 @@ Result<DeviceComm> Communicator::create_device_comm(const DeviceCommRequirements
   SWITCHYARD_ASSIGN(void* resources, allocate_owned(device.resource_bytes()));
   SWITCHYARD_ASSIGN(const Window* window, register_window(resources, device.resource_bytes()));
   device.resources = view(*window);
-  if (net_ != nullptr) device.net = {net_.get(), &direct_put, &direct_flush};
+  if (net_ != nullptr) device.net = {net_.get(), &direct_put, &direct_put_value, &direct_flush};
   return device;
 }
 

@@ -64,7 +64,8 @@ Result<std::optional<Announcement>> ExchangeTable::add(int rank, ExchangeRequest
     return std::optional(std::move(out));
   }
   if (!entry.failure.ok()) {
-    return std::optional(Announcement{FrameType::kExchangeFailed, ExchangeFailure{request.key, entry.failure}.encode(), {rank}});
+    return std::optional(
+        Announcement{FrameType::kExchangeFailed, ExchangeFailure{request.key, entry.failure}.encode(), {rank}});
   }
   entry.num_arrived++;
   entry.num_blob_bytes += request.blob.size();
@@ -88,9 +89,8 @@ Result<std::optional<Announcement>> ExchangeTable::add(int rank, ExchangeRequest
 }
 
 void ExchangeTable::drop_member(int rank) {
-  std::erase_if(entries_, [&](const auto& item) {
-    return position(item.second.members, rank) < item.second.members.size();
-  });
+  std::erase_if(entries_,
+                [&](const auto& item) { return position(item.second.members, rank) < item.second.members.size(); });
 }
 
 std::vector<Announcement> ExchangeTable::due_hints(uint64_t at_ns) {

@@ -1,5 +1,5 @@
-// ExchangeTable: the coordinator's memory of exchanges that are under way. No sockets, no clocks of its own: it takes what
-// arrives and says what must be sent to whom.
+// ExchangeTable: the coordinator's memory of exchanges that are under way. No sockets, no clocks of its own: it takes
+// what arrives and says what must be sent to whom.
 //
 // THREADS  one thread at a time.
 #pragma once

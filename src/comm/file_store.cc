@@ -26,7 +26,8 @@ std::string file_text(const std::string& identity, const UniqueId& id) {
 
 Status check_private(const std::string& path, const struct stat& info, const char* kind) {
   if (info.st_uid != geteuid()) {
-    return Status::invalid_usage(text(kind, " '", path, "' belongs to user ", info.st_uid, ", not to ", geteuid(), "; remove it or name another place"));
+    return Status::invalid_usage(text(kind, " '", path, "' belongs to user ", info.st_uid, ", not to ", geteuid(),
+                                      "; remove it or name another place"));
   }
   if ((info.st_mode & 077) != 0) {
     return Status::invalid_usage(text(kind, " '", path, "' can be used by others (mode ", std::oct, info.st_mode & 0777,
@@ -36,7 +37,8 @@ Status check_private(const std::string& path, const struct stat& info, const cha
 }
 
 Status make_folder(const std::string& folder) {
-  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return Status::system_error(text("cannot create the folder '", folder, "'"));
+  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST)
+    return Status::system_error(text("cannot create the folder '", folder, "'"));
   struct stat info;
   if (lstat(folder.c_str(), &info) != 0) return Status::system_error(text("cannot look at the folder '", folder, "'"));
   if (!S_ISDIR(info.st_mode)) return Status::invalid_usage(text("'", folder, "' is no folder; remove it"));

@@ -29,7 +29,8 @@ class PublishedFile {
   ~PublishedFile();
 
  private:
-  PublishedFile(std::string path, std::optional<std::string> folder) : path_(std::move(path)), folder_(std::move(folder)) {}
+  PublishedFile(std::string path, std::optional<std::string> folder)
+      : path_(std::move(path)), folder_(std::move(folder)) {}
   std::string path_;  // empty once moved from
   std::optional<std::string> folder_;
 };

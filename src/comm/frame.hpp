@@ -1,8 +1,8 @@
 // Frames: how bootstrap messages travel. A 32-byte header, then `length` bytes of payload.
 //
 // Until a connection is authenticated, frames have tag 0 and at most kMaxUnauthenticatedBytes of payload. From then on
-// every frame carries a keyed tag over its header (with its place in the stream) and its payload, so that nothing can be
-// changed, injected, repeated or left out between the two ends without being noticed. Contents are not encrypted.
+// every frame carries a keyed tag over its header (with its place in the stream) and its payload, so that nothing can
+// be changed, injected, repeated or left out between the two ends without being noticed. Contents are not encrypted.
 //
 // THREADS  pure functions and values.
 // ERRORS   a bad header is kRemoteError; the connection that sent it can't be used any further.

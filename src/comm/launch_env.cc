@@ -32,7 +32,8 @@ Result<LaunchEnv> read_from(const LauncherVariables& names, const EnvGetter& get
   const auto rank = get(names.rank), num_ranks = get(names.num_ranks), local_rank = get(names.local_rank);
   if (!rank || !num_ranks) {
     return Status::invalid_usage(text(rank ? names.rank : names.num_ranks, " is set, but ",
-                                      rank ? names.num_ranks : names.rank, " is not; set both, or start with ", names.origin));
+                                      rank ? names.num_ranks : names.rank, " is not; set both, or start with ",
+                                      names.origin));
   }
   LaunchEnv launch;
   launch.launcher = names.launcher;
@@ -60,7 +61,8 @@ Result<LaunchEnv> read_launch_env(const EnvGetter& get) {
     if (get(names.rank) || get(names.num_ranks)) return read_from(names, get);
   }
   return Status::invalid_usage(
-      "no launcher found in the environment; start with switchyard run, torchrun, mpirun or srun, or set SWITCHYARD_RANK and "
+      "no launcher found in the environment; start with switchyard run, torchrun, mpirun or srun, or set "
+      "SWITCHYARD_RANK and "
       "SWITCHYARD_NUM_RANKS");
 }
 

@@ -76,7 +76,8 @@ Result<ExchangeRequest> ExchangeRequest::parse(std::span<const std::byte> payloa
   request.timeout_ns = in.get<uint64_t>();
   auto members = get_ranks(in, in.get<uint32_t>(), num_ranks);
   const auto blob = in.get_bytes(in.remaining_bytes());
-  if (!members || members->empty() || !in.complete() || blob.size() > kMaxBlobBytes) return malformed("exchange request");
+  if (!members || members->empty() || !in.complete() || blob.size() > kMaxBlobBytes)
+    return malformed("exchange request");
   request.members = std::move(*members);
   request.blob.assign(blob.begin(), blob.end());
   return request;

@@ -1,4 +1,5 @@
 #include "comm/node_link.hpp"
+#include "base/failpoint.hpp"
 
 #include <poll.h>
 #include <sodium.h>
@@ -127,8 +128,10 @@ Result<std::unique_ptr<NodeLink>> NodeLink::create(Bootstrap& bootstrap, uint64_
       return Status::system_error("listening on an abstract Unix socket");
     }
   }
+  SWITCHYARD_FAILPOINT_TRY("node_link.before_invitation");
   SWITCHYARD_ASSIGN(auto invitations, bootstrap.exchange_values(comm_id, members, invitation, deadline));
   invitation = invitations[0];
+  SWITCHYARD_FAILPOINT_TRY("node_link.after_invitation");
   if (my_idx == 0) {
     SWITCHYARD_TRY(link->accept_members(std::move(listener), invitation.secret, deadline));
     return link;
@@ -140,11 +143,13 @@ Result<std::unique_ptr<NodeLink>> NodeLink::create(Bootstrap& bootstrap, uint64_
   if (connect(socket_fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) {
     return Status::system_error(text("connecting to rank ", members[0], " on this node"));
   }
+  SWITCHYARD_FAILPOINT_TRY("node_link.after_connect");
   const Introduction introduction{invitation.secret, my_idx};
   if (send(socket_fd.get(), &introduction, sizeof(introduction), MSG_NOSIGNAL) != ssize_t(sizeof(introduction))) {
     return Status::system_error(text("introducing myself to rank ", members[0], " on this node"));
   }
   link->links_.push_back(std::move(socket_fd));
+  SWITCHYARD_FAILPOINT_TRY("node_link.after_introduction");
   return link;
 }
 
@@ -172,8 +177,10 @@ Status NodeLink::accept_members(Fd listener, std::span<const std::byte> secret, 
 
 Result<std::vector<Fd>> NodeLink::share(int fd, Deadline deadline) {
   if (my_idx_ == 0) return share_as_hub(fd, deadline);
+  SWITCHYARD_FAILPOINT_TRY("node_link.before_send");
   const int mine[] = {fd};
   SWITCHYARD_TRY(send_fds(links_[0].get(), mine, deadline));
+  SWITCHYARD_FAILPOINT_TRY("node_link.after_send");
   std::vector<Fd> all;
   SWITCHYARD_TRY(receive_fds(links_[0].get(), members_.size(), all, deadline));
   return all;
@@ -186,6 +193,7 @@ Result<std::vector<Fd>> NodeLink::share_as_hub(int fd, Deadline deadline) {
   for (size_t member = 1; member < members_.size(); ++member) {
     SWITCHYARD_TRY(receive_fds(links_[member].get(), 1, all, deadline));
   }
+  SWITCHYARD_FAILPOINT_TRY("node_link.hub_before_send");
   std::vector<int> numbers;
   for (const Fd& one : all) numbers.push_back(one.get());
   for (size_t member = 1; member < members_.size(); ++member) {

@@ -36,17 +36,12 @@ std::span<const std::byte> as_span(const std::string& words) { return std::as_by
 std::string job_identity(const LaunchEnv& launch, const EnvGetter& get) {
   std::vector<const char*> names;
   switch (launch.launcher) {
-    case Launcher::kSwitchyardRun:
-      break;
+    case Launcher::kSwitchyardRun: break;
     case Launcher::kTorchrun:
       names = {"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", "MASTER_ADDR", "MASTER_PORT"};
       break;
-    case Launcher::kOpenMpi:
-      names = {"PMIX_NAMESPACE"};
-      break;
-    case Launcher::kSlurm:
-      names = {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"};
-      break;
+    case Launcher::kOpenMpi: names = {"PMIX_NAMESPACE"}; break;
+    case Launcher::kSlurm: names = {"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"}; break;
   }
   std::string identity;
   for (const char* name : names) {
@@ -58,21 +53,18 @@ std::string job_identity(const LaunchEnv& launch, const EnvGetter& get) {
 bool on_one_host(const LaunchEnv& launch, const EnvGetter& get) {
   const auto equals = [&](const char* name, int number) { return get(name) == std::to_string(number); };
   switch (launch.launcher) {
-    case Launcher::kSwitchyardRun:
-      return true;
-    case Launcher::kTorchrun:
-      return equals("LOCAL_WORLD_SIZE", launch.num_ranks);
-    case Launcher::kOpenMpi:
-      return equals("OMPI_COMM_WORLD_LOCAL_SIZE", launch.num_ranks);
-    case Launcher::kSlurm:
-      return equals(get("SLURM_STEP_NUM_NODES") ? "SLURM_STEP_NUM_NODES" : "SLURM_NNODES", 1);
+    case Launcher::kSwitchyardRun: return true;
+    case Launcher::kTorchrun: return equals("LOCAL_WORLD_SIZE", launch.num_ranks);
+    case Launcher::kOpenMpi: return equals("OMPI_COMM_WORLD_LOCAL_SIZE", launch.num_ranks);
+    case Launcher::kSlurm: return equals(get("SLURM_STEP_NUM_NODES") ? "SLURM_STEP_NUM_NODES" : "SLURM_NNODES", 1);
   }
   return false;
 }
 
 Status needs_store(const Meeting& meeting, const char* why) {
-  return Status::invalid_usage(text("ranks started by ", meeting.launch.origin, " can't find each other: ", why,
-                                    "; set SWITCHYARD_STORE=tcp://HOST:PORT (HOST: an address of rank 0's host) and SWITCHYARD_JOB_KEY"));
+  return Status::invalid_usage(
+      text("ranks started by ", meeting.launch.origin, " can't find each other: ", why,
+           "; set SWITCHYARD_STORE=tcp://HOST:PORT (HOST: an address of rank 0's host) and SWITCHYARD_JOB_KEY"));
 }
 
 Result<StoreSpec> torchrun_store(const Meeting& meeting) {
@@ -108,7 +100,8 @@ Result<UniqueId> create_job_id(const UniqueId& meeting_id) {
 // Comes together with the others at the meeting's coordinator.
 Result<UniqueId> attend(const Meeting& meeting, const UniqueId& meeting_id) {
   const LaunchEnv& launch = meeting.launch;
-  SWITCHYARD_ASSIGN(const auto bootstrap, Bootstrap::connect(meeting_id, launch.rank, launch.num_ranks, meeting.deadline));
+  SWITCHYARD_ASSIGN(const auto bootstrap,
+                    Bootstrap::connect(meeting_id, launch.rank, launch.num_ranks, meeting.deadline));
   std::vector<std::byte> blob;
   if (launch.rank == 0) {
     SWITCHYARD_ASSIGN(const UniqueId id, create_job_id(meeting_id));
@@ -129,7 +122,8 @@ Result<UniqueId> open_meeting(const Meeting& meeting, CoordinatorOptions options
 }
 
 // Ranks other than 0: until the deadline, since what is there now may be left over from an earlier job.
-Result<UniqueId> attend_when_open(const Meeting& meeting, const std::function<Result<std::optional<UniqueId>>()>& find) {
+Result<UniqueId> attend_when_open(const Meeting& meeting,
+                                  const std::function<Result<std::optional<UniqueId>>()>& find) {
   Status last = Status::remote("rank 0 has not opened the meeting");
   do {
     SWITCHYARD_ASSIGN(const std::optional<UniqueId> meeting_id, find());
@@ -140,11 +134,14 @@ Result<UniqueId> attend_when_open(const Meeting& meeting, const std::function<Re
     }
     poll(nullptr, 0, std::min(kRetryMs, meeting.deadline.remaining_ms()));
   } while (!meeting.deadline.expired());
-  return Status::remote(text("rank ", meeting.launch.rank, " did not meet the others until the deadline: ", last.message()));
+  return Status::remote(
+      text("rank ", meeting.launch.rank, " did not meet the others until the deadline: ", last.message()));
 }
 
-Result<UniqueId> meet_at_file(const Meeting& meeting, const std::string& path, const std::optional<std::string>& folder) {
-  if (meeting.launch.rank != 0) return attend_when_open(meeting, [&] { return read_published(path, meeting.identity); });
+Result<UniqueId> meet_at_file(const Meeting& meeting, const std::string& path,
+                              const std::optional<std::string>& folder) {
+  if (meeting.launch.rank != 0)
+    return attend_when_open(meeting, [&] { return read_published(path, meeting.identity); });
   SWITCHYARD_ASSIGN(const UniqueId meeting_id, open_meeting(meeting, {}));
   SWITCHYARD_ASSIGN(const PublishedFile file, PublishedFile::publish(path, folder, meeting.identity, meeting_id));
   return attend(meeting, meeting_id);
@@ -153,11 +150,13 @@ Result<UniqueId> meet_at_file(const Meeting& meeting, const std::string& path, c
 Result<JobSecret> port_secret(const Meeting& meeting, const TcpEndpoint& endpoint) {
   const std::string job_key = meeting.get("SWITCHYARD_JOB_KEY").value_or("");
   if (job_key.empty() && !endpoint.is_loopback()) {
-    return Status::invalid_usage(text("meeting at ", endpoint.to_string(), " needs SWITCHYARD_JOB_KEY, the same secret of at least ",
-                                      kMinJobKeyChars, " characters at all ranks; without it only loopback is allowed"));
+    return Status::invalid_usage(text("meeting at ", endpoint.to_string(),
+                                      " needs SWITCHYARD_JOB_KEY, the same secret of at least ", kMinJobKeyChars,
+                                      " characters at all ranks; without it only loopback is allowed"));
   }
   if (!job_key.empty() && job_key.size() < kMinJobKeyChars) {
-    return Status::invalid_argument(text("SWITCHYARD_JOB_KEY has ", job_key.size(), " characters, needs at least ", kMinJobKeyChars));
+    return Status::invalid_argument(
+        text("SWITCHYARD_JOB_KEY has ", job_key.size(), " characters, needs at least ", kMinJobKeyChars));
   }
   JobSecret secret;
   secret.key = keyed_hash({}, "key of a meeting", {as_span(job_key), as_span(meeting.identity)});
@@ -194,17 +193,20 @@ Result<StoreSpec> parse_store(const std::string& value) {
   if (value.starts_with("file://")) {
     store.path = value.substr(7);
     if (!store.path.starts_with('/') || store.path.ends_with('/') || store.path.find('\0') != std::string::npos) {
-      return Status::invalid_argument(text("SWITCHYARD_STORE is '", value, "'; a file store is file:///absolute/path/of/a/file"));
+      return Status::invalid_argument(
+          text("SWITCHYARD_STORE is '", value, "'; a file store is file:///absolute/path/of/a/file"));
     }
     return store;
   }
-  const Status bad = Status::invalid_argument(text("SWITCHYARD_STORE is '", value, "', allowed are file:///path and tcp://host:port"));
+  const Status bad =
+      Status::invalid_argument(text("SWITCHYARD_STORE is '", value, "', allowed are file:///path and tcp://host:port"));
   if (!value.starts_with("tcp://")) return bad;
   const std::string rest = value.substr(6);
   const size_t colon = rest.rfind(':');
   if (colon == std::string::npos || colon == 0) return bad;
   store.host = rest.substr(0, colon);
-  if (store.host.starts_with('[') && store.host.ends_with(']')) store.host = store.host.substr(1, store.host.size() - 2);
+  if (store.host.starts_with('[') && store.host.ends_with(']'))
+    store.host = store.host.substr(1, store.host.size() - 2);
   else if (store.host.find(':') != std::string::npos) return bad;
   const auto port = parse_number(rest.substr(colon + 1), 1, 65535);
   if (!port || store.host.empty() || store.host.find('\0') != std::string::npos) return bad;
@@ -222,7 +224,8 @@ Result<UniqueId> rendezvous(const LaunchEnv& launch, const EnvGetter& get, Deadl
     return store.path.empty() ? meet_at_port(meeting, store) : meet_at_file(meeting, store.path, std::nullopt);
   }
   if (on_one_host(launch, get)) {
-    if (meeting.identity.empty()) return needs_store(meeting, "SWITCHYARD_UNIQUE_ID is not set, and nothing tells this job from others");
+    if (meeting.identity.empty())
+      return needs_store(meeting, "SWITCHYARD_UNIQUE_ID is not set, and nothing tells this job from others");
     const std::string folder = private_folder(get("XDG_RUNTIME_DIR"));
     return meet_at_file(meeting, job_file(folder, meeting.identity), folder);
   }

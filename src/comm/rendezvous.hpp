@@ -5,12 +5,12 @@
 //   SWITCHYARD_JOB_KEY     a secret of the job, at least 16 characters; needed for tcp:// beyond loopback.
 //
 // Without SWITCHYARD_STORE: ranks on one host meet through a file in a private folder, named by the launcher's job
-// identity; torchrun on several hosts meets at MASTER_ADDR, port MASTER_PORT + 1; Open MPI and Slurm on several hosts need
-// SWITCHYARD_STORE.
+// identity; torchrun on several hosts meets at MASTER_ADDR, port MASTER_PORT + 1; Open MPI and Slurm on several hosts
+// need SWITCHYARD_STORE.
 //
-// Either way rank 0 opens a coordinator just for the meeting (its id is in the file, or follows from address and job key),
-// creates the job's own id, and hands it out there. The key of that id is derived by every rank from the meeting's
-// key and never travels. Afterwards the file is gone and the port is free again.
+// Either way rank 0 opens a coordinator just for the meeting (its id is in the file, or follows from address and job
+// key), creates the job's own id, and hands it out there. The key of that id is derived by every rank from the
+// meeting's key and never travels. Afterwards the file is gone and the port is free again.
 //
 // THREADS    any; several rendezvous of different jobs may run in one process.
 // OWNERSHIP  the coordinator behind the id stays with rank 0's process (see create_unique_id()).

@@ -128,8 +128,9 @@ Result<TcpEndpoint> interface_endpoint(const std::string& interface) {
     found = true;
   }
   if (found) return best;
-  return Status::invalid_argument(text("no network interface '", interface, "' that is up and has an address; this host has: ",
-                                       usable, "; set SWITCHYARD_INTERFACE to one of them"));
+  return Status::invalid_argument(text("no network interface '", interface,
+                                       "' that is up and has an address; this host has: ", usable,
+                                       "; set SWITCHYARD_INTERFACE to one of them"));
 }
 
 Result<TcpEndpoint> resolve_endpoint(const std::string& host, uint16_t port) {
@@ -151,7 +152,8 @@ Result<TcpEndpoint> resolve_endpoint(const std::string& host, uint16_t port) {
 
 Result<Fd> listen_at(TcpEndpoint& endpoint) {
   if (endpoint.is_wildcard()) {
-    return Status::invalid_argument(text("refusing to listen on every interface (", endpoint.to_string(), "); name one"));
+    return Status::invalid_argument(
+        text("refusing to listen on every interface (", endpoint.to_string(), "); name one"));
   }
   SWITCHYARD_ASSIGN(Fd fd, open_socket(endpoint));
   const int on = 1;

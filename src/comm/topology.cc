@@ -36,12 +36,13 @@ std::array<uint64_t, 2> hash_of(const std::string& name) {
 
 }  // namespace
 
-Result<Whereabouts> Whereabouts::mine() {
+Result<Whereabouts> Whereabouts::mine(std::optional<int64_t> node_id) {
   SWITCHYARD_ASSIGN(std::string machine, boot_id());
   machine += text("/", network_namespace());
   Whereabouts here{};
   here.machine = hash_of(machine);
-  here.node = hash_of(machine + text("/", env().node_id ? text(*env().node_id) : std::string("-")));
+  if (!node_id) node_id = env().node_id;
+  here.node = hash_of(machine + (node_id ? text("/", *node_id) : std::string()));
   here.pid = getpid();
   here.uid = geteuid();
   return here;

@@ -4,6 +4,7 @@
 #pragma once
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,7 +21,8 @@ struct Whereabouts {
   int64_t pid;
   uint64_t uid;
 
-  static Result<Whereabouts> mine();
+  // node_id: of the pretended node; none: SWITCHYARD_NODE_ID, and without that the machine is one node.
+  static Result<Whereabouts> mine(std::optional<int64_t> node_id);
   bool same_node(const Whereabouts& other) const { return node == other.node; }
   bool same_machine(const Whereabouts& other) const { return machine == other.machine; }
   bool same_process(const Whereabouts& other) const { return same_machine(other) && pid == other.pid; }

@@ -38,7 +38,8 @@ std::array<std::byte, 8> UniqueId::expected_checksum() const {
 
 Status UniqueId::validate() const {
   if (magic != kMagic) {
-    return Status::invalid_argument("this is not a unique id of Switchyard (wrong magic); was it filled in by the call that creates it?");
+    return Status::invalid_argument(
+        "this is not a unique id of Switchyard (wrong magic); was it filled in by the call that creates it?");
   }
   if (version != kVersion) {
     return Status::invalid_argument(text("unique id of version ", version, ", this library speaks version ", kVersion,
@@ -64,14 +65,15 @@ std::string UniqueId::to_hex() const { return switchyard::to_hex(std::as_bytes(s
 
 Result<UniqueId> UniqueId::from_hex(std::string_view hex) {
   if (hex.size() != 2 * sizeof(UniqueId)) {
-    return Status::invalid_argument(text("unique id in hexadecimal has ", hex.size(), " characters, must have ",
-                                         2 * sizeof(UniqueId)));
+    return Status::invalid_argument(
+        text("unique id in hexadecimal has ", hex.size(), " characters, must have ", 2 * sizeof(UniqueId)));
   }
   std::array<std::byte, sizeof(UniqueId)> bytes;
   for (size_t i = 0; i < bytes.size(); i++) {
     const int high = hex_value(hex[2 * i]), low = hex_value(hex[2 * i + 1]);
     if (high < 0 || low < 0) {
-      return Status::invalid_argument(text("unique id has a character that is no hexadecimal digit near position ", 2 * i));
+      return Status::invalid_argument(
+          text("unique id has a character that is no hexadecimal digit near position ", 2 * i));
     }
     bytes[i] = std::byte(high << 4 | low);
   }

@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include "base/failpoint.hpp"
 #include "base/checked.hpp"
 #include "base/log.hpp"
 
@@ -34,6 +35,7 @@ Result<std::unique_ptr<Window>> Window::create(const Context& context, uint32_t 
   }
   std::unique_ptr<Window> window(new Window(context.runtime, id, static_cast<char*>(memory), num_bytes));
   const LocalPeers::Key key{context.job_id, context.comm_id, id, context.rank};
+  SWITCHYARD_FAILPOINT_TRY("window.before_publish");
   LocalPeers::instance().publish(key, window->local_);
   const Status mapped =
       window->map_peers(context, allocation->num_bytes, offset, allocation->fd, deadline);
@@ -43,6 +45,7 @@ Result<std::unique_ptr<Window>> Window::create(const Context& context, uint32_t 
 }
 
 Status Window::map_peers(const Context& context, size_t alloc_bytes, size_t offset, int fd, Deadline deadline) {
+  SWITCHYARD_FAILPOINT_TRY("window.before_exchange");
   const Offer mine{num_bytes_, alloc_bytes, offset, uint32_t(fd >= 0), 0};
   SWITCHYARD_ASSIGN(const std::vector<Offer> offers,
                     context.bootstrap.exchange_values(context.comm_id, context.members, mine, deadline));
@@ -57,6 +60,7 @@ Status Window::map_peers(const Context& context, size_t alloc_bytes, size_t offs
       return Status::remote(text("rank ", rank, " sent an impossible window offer"));
     }
   }
+  SWITCHYARD_FAILPOINT_TRY("window.after_exchange");
   std::vector<Fd> fds;
   const int first = context.reach.first;
   const int num_local = context.reach.count;
@@ -72,6 +76,7 @@ Status Window::map_peers(const Context& context, size_t alloc_bytes, size_t offs
       return Status::system_error(text("reserving ", reserved_bytes_, " bytes of addresses for a window"));
     }
   }
+  SWITCHYARD_FAILPOINT_TRY("window.after_share");
   bases_.assign(size_t(num_ranks), nullptr);
   for (int i = 0; i < num_local; ++i) {
     const int rank = first + i;
@@ -91,6 +96,7 @@ Status Window::map_peers(const Context& context, size_t alloc_bytes, size_t offs
   SWITCHYARD_ASSIGN(void* table, runtime_.allocate(bases_.size() * sizeof(char*)));
   device_bases_ = static_cast<char**>(table);
   SWITCHYARD_TRY(runtime_.upload(device_bases_, bases_.data(), bases_.size() * sizeof(char*)));
+  SWITCHYARD_FAILPOINT_TRY("window.after_map");
   // Nobody withdraws its address or uses the window before everybody has looked it up.
   return context.bootstrap.barrier(context.comm_id, context.members, deadline);
 }

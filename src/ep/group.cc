@@ -94,16 +94,19 @@ Status Group::make_state() {
   const LlLayout layout{num_ranks(), num_experts(), 0, 0};
   SWITCHYARD_ASSIGN(control_memory_, runtime.allocate(layout.control_bytes()));
   SWITCHYARD_ASSIGN(control_window_, comm_.register_window(control_memory_, layout.control_bytes()));
-  SWITCHYARD_ASSIGN(void* state, runtime.allocate_shared(sizeof(LlState)));
-  state_ = static_cast<LlState*>(state);
-  *state_ = LlState{};
-  state_->tag = state_->base = kNumBanks;  // so that tag - kNumBanks never wraps
+  SWITCHYARD_ASSIGN(void* report, runtime.allocate_shared(sizeof(LlReport)));
+  report_ = static_cast<LlReport*>(report);
 
   const auto carve = [&](size_t num_bytes) -> Result<char*> {
     SWITCHYARD_ASSIGN(void* memory, allocator_.allocate(num_bytes));
     owned_.push_back(memory);
     return static_cast<char*>(memory);
   };
+  LlState state{};
+  state.tag = state.base = kNumBanks;  // so that tag - kNumBanks never wraps
+  SWITCHYARD_ASSIGN(char* state_memory, carve(sizeof(LlState)));
+  state_ = reinterpret_cast<LlState*>(state_memory);
+  SWITCHYARD_TRY(runtime.upload(state_, &state, sizeof(state)));
   const size_t table_bytes = placement_.owner.size() * sizeof(int32_t);
   SWITCHYARD_ASSIGN(char* owner, carve(table_bytes));
   SWITCHYARD_TRY(runtime.upload(owner, placement_.owner.data(), table_bytes));
@@ -130,6 +133,7 @@ Status Group::make_state() {
   view_.owner = reinterpret_cast<int32_t*>(owner);
   view_.local = reinterpret_cast<int32_t*>(local);
   view_.state = state_;
+  view_.report = report_;
   view_.mask = reinterpret_cast<int32_t*>(mask);
   view_.counters = reinterpret_cast<uint64_t*>(counters);
   view_.plan = reinterpret_cast<int32_t*>(plans);
@@ -192,7 +196,7 @@ Group::~Group() {
     if (const Status done = comm_.runtime().synchronize(stream, Deadline::after_ns(timeout_ns_)); failure_.ok()) warn(done);
   }
   // Peers may still read this rank's windows: leave together, unless somebody can't come any more.
-  if (state_ != nullptr && failure_.ok() && !comm_.aborted()) warn(comm_.barrier());
+  if (report_ != nullptr && health().ok()) warn(comm_.barrier());
   for (Window* window : {payload_window_, control_window_}) {
     if (window != nullptr) warn(comm_.deregister_window(window));
   }
@@ -200,7 +204,7 @@ Group::~Group() {
     if (memory != nullptr) warn(comm_.runtime().free(memory));
   }
   for (void* memory : owned_) allocator_.free(memory);
-  if (state_ != nullptr) warn(comm_.runtime().free_shared(state_));
+  if (report_ != nullptr) warn(comm_.runtime().free_shared(report_));
 }
 
 // Operations of a group run in the order in which they were issued, whatever streams they were issued to.
@@ -230,18 +234,27 @@ Result<int> Group::open_staged() {
 
 void Group::close_staged(int slot) { staged_[size_t(slot)] = false; }
 
-Status Group::health() const {
+Status Group::health() {
   if (comm_.aborted()) return comm_.async_error();
+  // A host stream calls operation_failed() itself; a CUDA stream can't, so its kernels' report is looked at here.
+  if (std::atomic_ref(report_->failure).load(std::memory_order_relaxed) != 0) return operation_failed();
   const std::lock_guard lock(mutex_);
   return failure_;
 }
 
 Status Group::operation_failed() {
-  const Status status = describe_failure(state_->failure);
+  const Status status = describe_failure(std::atomic_ref(report_->failure).load(std::memory_order_relaxed));
   comm_.report_async_error(status);
   const std::lock_guard lock(mutex_);
   if (failure_.ok()) failure_ = status;
   return failure_;
+}
+
+// REQUIRES  the group's streams are idle.
+Result<LlState> Group::read_state() const {
+  LlState state;
+  SWITCHYARD_TRY(comm_.runtime().download(&state, state_, sizeof(state)));
+  return state;
 }
 
 Status Group::describe_failure(uint64_t word) const {

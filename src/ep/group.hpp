@@ -63,7 +63,7 @@ class Group final : private LlObserver {
   Status error_clear();
 
   // Ok, or why the group can't be used any more.
-  Status health() const;
+  Status health();
   // What the library holds for this group on this rank, in bytes of touched memory.
   size_t memory_bytes() const;
   // Handles that are alive; they must go before the group.
@@ -79,9 +79,10 @@ class Group final : private LlObserver {
   Status make_payload(uint64_t inbox_block_bytes, uint64_t outbox_block_bytes);
   Status order(StreamRef stream);
   Status operation_failed() override;
+  Result<LlState> read_state() const;
   Status describe_failure(uint64_t word) const;
   Status require_masks() const;
-  bool expelled() const;
+  Result<bool> expelled(const LlState& state) const;
   Status await_admission(StreamRef stream);
 
   Communicator& comm_;
@@ -92,7 +93,8 @@ class Group final : private LlObserver {
 
   LlGroupView view_{};
   std::vector<void*> owned_;  // allocations behind the view, freed by the destructor
-  LlState* state_ = nullptr;  // host and device see it
+  LlState* state_ = nullptr;    // kernels alone see it
+  LlReport* report_ = nullptr;  // kernels write it, the host reads it
   Window* control_window_ = nullptr;
   Window* payload_window_ = nullptr;
   void* control_memory_ = nullptr;

@@ -125,10 +125,10 @@ Status Handle::combine(const CombineArgs& args, StreamRef stream) {
   op.scales = static_cast<const char*>(args.scales.data);
   op.weights_in = static_cast<const float*>(args.out_topk_weights.data);
   op.out_tokens = static_cast<char*>(args.out_tokens.data);
-  // Read in place only where the caller's input stays untouched until the call is over on the stream: a staged send
-  // gives it back before the readers come.
-  if (args.tokens.window != nullptr && !args.send_only && !group_.config().enable_mask && op.quant == LlQuant::kNone) {
-    op.in_place = 1;
+  if (args.tokens.window != nullptr && !group_.config().enable_mask && op.quant == LlQuant::kNone) {
+    // Peers read in place only where the caller's input stays untouched until the call is over on the stream: a staged
+    // send gives it back before the readers come. A rank that stages still reads in place what others offer.
+    op.in_place = !args.send_only;
     op.token_windows = args.tokens.window->bases();
     op.token_window_id = args.tokens.window->id();
     op.token_window_offset = args.tokens.window_offset;

@@ -43,7 +43,7 @@ class AwaitAdmission {
   SWITCHYARD_DEVICE bool step() {
     done_ = adopt_generation(c_);
     if (!done_ && c_.expired) {
-      c_.note(&c_.group().state->failure, c_.rank(), LlPhase::kAdmission);
+      c_.note(&LlReport::failure, c_.rank(), LlPhase::kAdmission);
       done_ = true;
     }
     return done_;

@@ -64,7 +64,7 @@ struct LlContext {
   SWITCHYARD_DEVICE int rows_per_expert() const { return num_ranks() * group().max_tokens; }
 
   SWITCHYARD_DEVICE bool masked(int peer) const { return p.load_relaxed(&group().mask[peer]) == 0; }
-  SWITCHYARD_DEVICE bool failed() const { return p.load_relaxed(&group().state->failure) != 0; }
+  SWITCHYARD_DEVICE bool failed() const { return p.load_relaxed(&group().state->noted.failure) != 0; }
 
   // Is the tag that `peer` writes to `word` there? `at_least` accepts later tags (a word that only says "free").
   // A peer that is masked, dead, too late or ahead of us is given up: fatal without masks, masked with them.
@@ -72,7 +72,7 @@ struct LlContext {
     if (masked(peer)) return Await::kGone;
     uint64_t seen = p.load_acquire(word);
     // A process may publish and then die: look at the word once more after learning of the death.
-    const bool dead = seen != want && p.load_relaxed(&group().peer_state[peer]) != 0;
+    const bool dead = seen != want && p.raised(&group().peer_state[peer]);
     if (dead) seen = p.load_acquire(word);
     if (seen == want || (at_least && seen > want)) return Await::kReady;
     if (seen > want || expelled_by(peer)) return give_up(peer, LlPhase::kOvertaken);
@@ -84,17 +84,18 @@ struct LlContext {
     if (group().masks_enabled && p.load_relaxed(group().abort) == 0) {
       p.store_relaxed(&group().mask[peer], 0);
       p.store_relaxed(&line_at(peer, 0, rank())->expelled, tag);  // a courtesy: the peer need not wait for its deadline
-      p.store_relaxed(&group().state->async_error, uint64_t{1});
-      note(&group().state->fault, peer, phase);
+      p.store_relaxed(&group().report->async_error, uint64_t{1});
+      note(&LlReport::fault, peer, phase);
     } else {
-      note(&group().state->failure, peer, phase);
+      note(&LlReport::failure, peer, phase);
     }
     return Await::kGone;
   }
 
-  // Records the first problem of its kind; later ones are consequences.
-  SWITCHYARD_DEVICE void note(uint64_t* word, int peer, LlPhase phase) const {
-    p.store_once(word, uint64_t(phase) << 56 | uint64_t(peer) << kEpochBits | (tag & kEpochMask));
+  // Records the first problem of its kind; later ones are consequences. Any lane may call it alone.
+  SWITCHYARD_DEVICE void note(uint64_t LlReport::* word, int peer, LlPhase phase) const {
+    const uint64_t problem = uint64_t(phase) << 56 | uint64_t(peer) << kEpochBits | (tag & kEpochMask);
+    if (p.store_once(&(group().state->noted.*word), problem)) p.store_relaxed(&(group().report->*word), problem);
   }
 
   // May this bank be written again at `peer`? Only when the peer consumed the bank's previous epoch.

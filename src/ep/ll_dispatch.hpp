@@ -272,7 +272,7 @@ class DispatchReceive {
     p_.sync_warp();
     p_.exclusive_scan(&record_[at_.first_row(source, 0)], num_rows);
     if (!p_.stable_ranks(slots, num_rows * c_.op.topk, c_.op.out_counts, slots, c_.rows_per_expert())) {
-      c_.note(&c_.group().state->fault, source, LlPhase::kExpertFull);
+      c_.note(&LlReport::fault, source, LlPhase::kExpertFull);
     }
   }
 

@@ -15,8 +15,8 @@ SWITCHYARD_DEVICE void close_operation(LlContext<P>& c) {
   LlState& state = *c.group().state;
   // A rank that slept through its own expulsion may have read rows of a later generation: it must not say "done".
   if (c.group().masks_enabled && c.newest_admission() > c.p.load_relaxed(&state.base)) {
-    c.p.store_relaxed(&state.async_error, uint64_t{1});
-    c.note(&state.fault, c.rank(), LlPhase::kOvertaken);
+    c.p.store_relaxed(&c.group().report->async_error, uint64_t{1});
+    c.note(&LlReport::fault, c.rank(), LlPhase::kOvertaken);
   }
   if (c.op.part != LlPart::kSend && !c.failed()) {
     for (int peer = 0; peer < c.num_ranks(); ++peer) {
@@ -32,7 +32,7 @@ SWITCHYARD_DEVICE void close_operation(LlContext<P>& c) {
   }
 }
 
-// What has to happen between operations; on one warp, before run_operation() of a group with masks.
+// What has to happen between operations; on one warp, before run_dispatch() or run_combine() of a group with masks.
 template <class P>
 SWITCHYARD_DEVICE void run_admission(const P& p, const LlOp& op) {
   LlContext<P> c(p, op);
@@ -47,28 +47,30 @@ SWITCHYARD_DEVICE void run_admission(const P& p, const LlOp& op) {
   }
 }
 
-template <class P>
-SWITCHYARD_DEVICE void run_operation(const P& p, const LlOp& op) {
+// One operation of a kind that moves rows: Send and Receive are the roles of that kind.
+template <template <class> class Send, template <class> class Receive, class P>
+SWITCHYARD_DEVICE void run_exchange(const P& p, const LlOp& op) {
   LlContext<P> c(p, op);
   typename P::Waiter waiter(p, op.group.timeout_ns, op.group.abort);
-  if (op.kind == LlKind::kDispatch) {
-    DispatchSend<P> send(c);
-    DispatchReceive<P> receive(c);
-    if (op.part == LlPart::kSend) run_roles(p, waiter, c.expired, send);
-    else if (op.part == LlPart::kReceive) run_roles(p, waiter, c.expired, receive);
-    else run_roles(p, waiter, c.expired, send, receive);
-  } else {
-    CombineSend<P> send(c);
-    CombineReceive<P> receive(c);
-    if (op.part == LlPart::kSend) run_roles(p, waiter, c.expired, send);
-    else if (op.part == LlPart::kReceive) run_roles(p, waiter, c.expired, receive);
-    else run_roles(p, waiter, c.expired, send, receive);
-  }
+  Send<P> send(c);
+  Receive<P> receive(c);
+  if (op.part == LlPart::kSend) run_roles(p, waiter, c.expired, send);
+  else if (op.part == LlPart::kReceive) run_roles(p, waiter, c.expired, receive);
+  else run_roles(p, waiter, c.expired, send, receive);
   close_operation(c);
   if (op.kind == LlKind::kCombine && op.in_place && p.warp_idx() == 0) {
     AwaitReaders<P> readers(c);
     run_roles(p, waiter, c.expired, readers);
   }
+}
+
+template <class P>
+SWITCHYARD_DEVICE void run_dispatch(const P& p, const LlOp& op) {
+  run_exchange<DispatchSend, DispatchReceive>(p, op);
+}
+template <class P>
+SWITCHYARD_DEVICE void run_combine(const P& p, const LlOp& op) {
+  run_exchange<CombineSend, CombineReceive>(p, op);
 }
 
 }  // namespace switchyard::ep

@@ -8,10 +8,10 @@ namespace switchyard::ep {
 Status launch_host(const LlOp& op, StreamRef stream, LlObserver& observer) {
   return static_cast<Stream*>(stream.handle)->post([op, &observer](Stream& self) {
     const HostPlatform platform;
-    const bool moves_rows = op.kind == LlKind::kDispatch || op.kind == LlKind::kCombine;
     if (op.group.masks_enabled && op.part != LlPart::kReceive) run_admission(platform, op);
-    if (moves_rows) run_operation(platform, op);
-    if (platform.load_relaxed(&op.group.state->failure) != 0) self.fail(observer.operation_failed());
+    if (op.kind == LlKind::kDispatch) run_dispatch(platform, op);
+    else if (op.kind == LlKind::kCombine) run_combine(platform, op);
+    if (platform.load_relaxed(&op.group.report->failure) != 0) self.fail(observer.operation_failed());
   });
 }
 

@@ -32,13 +32,19 @@ struct LlBankState {
   uint64_t warps_finished;  // warps that are through with the operation
 };
 
-// Device-resident state of a group. `tag` advances with every operation, so that replayed launches advance it too.
-struct LlState {
-  uint64_t tag;         // of the last operation sent
-  uint64_t base;        // tag at which this generation started: earlier epochs need no consent
-  uint64_t failure;     // first failure: phase << 56 | peer << 40 | epoch (low 40 bits), 0 none
+// What went wrong, in words that only ever grow from 0.
+struct LlReport {
+  uint64_t failure;      // first failure: phase << 56 | peer << 40 | epoch (low 40 bits), 0 none
   uint64_t fault;        // first problem that did not stop the operation, same encoding
   uint64_t async_error;  // 1 after a peer was masked because it was missing
+};
+
+// Device-resident state of a group. `tag` advances with every operation, so that replayed launches advance it too.
+// Kernels poll and add here, so it must be memory that is near them.
+struct LlState {
+  uint64_t tag;     // of the last operation sent
+  uint64_t base;    // tag at which this generation started: earlier epochs need no consent
+  LlReport noted;   // decides who was first; what it holds is copied to LlGroupView::report
   uint64_t staged_tag[kMaxStaged];  // of the operations whose receive half is still to come, by slot
   LlBankState bank[kNumBanks];
 };
@@ -56,6 +62,7 @@ struct LlGroupView {
   const int32_t* owner;  // [num_experts] rank that holds the expert
   const int32_t* local;  // [num_experts] its index there
   LlState* state;
+  LlReport* report;            // in memory that the host sees; written only when something went wrong
   int32_t* mask;               // [num_ranks] 1 active, 0 masked
   uint64_t* counters;          // [2 banks][num_ranks] rows sent so far to each peer
   int32_t* plan;               // [2 banks] LlPlan arrays

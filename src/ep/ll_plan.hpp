@@ -32,7 +32,7 @@ SWITCHYARD_DEVICE void build_plan(const LlContext<P>& c, bool once_per_rank) {
   for (int entry = p.lane(); entry < num_entries; entry += P::kLanes) {
     int64_t expert = routed_expert(c, entry);
     if (expert < 0 || expert >= c.group().num_experts) {
-      if (expert != -1) c.note(&c.group().state->fault, c.rank(), LlPhase::kBadRouting);
+      if (expert != -1) c.note(&LlReport::fault, c.rank(), LlPhase::kBadRouting);
       expert = -1;
     }
     p.write(&plan[at.expert(entry)], int32_t(expert));
@@ -41,7 +41,7 @@ SWITCHYARD_DEVICE void build_plan(const LlContext<P>& c, bool once_per_rank) {
   for (int entry = p.lane(); entry < num_entries; entry += P::kLanes) {
     const int expert = p.read(&plan[at.expert(entry)]);
     int dest = expert < 0 ? -1 : p.read(&c.group().owner[expert]);
-    if (dest >= 0 && c.masked(dest)) dest = -1;
+    if (dest >= 0 && p.read(&c.group().mask[dest]) == 0) dest = -1;  // not masked(): lanes ask for different ranks
     if (dest >= 0 && once_per_rank && sent_by_earlier_entry(c, &plan[at.expert(0)], entry, dest)) dest = -1;
     p.write(&plan[at.dest(entry)], dest);
   }
@@ -84,7 +84,7 @@ SWITCHYARD_DEVICE void place_in_experts(const LlContext<P>& c) {
     if (expert >= 0) {
       const int slot = p.read(&plan[at.expert_base(expert)]) + p.read(&plan[at.slot(entry)]);
       if (slot >= 0 && slot < c.rows_per_expert()) row = p.read(&c.group().local[expert]) * c.rows_per_expert() + slot;
-      else c.note(&c.group().state->fault, c.rank(), LlPhase::kExpertFull);
+      else c.note(&LlReport::fault, c.rank(), LlPhase::kExpertFull);
     }
     p.write(&plan[at.slot(entry)], row);
     p.write(&c.op.record[record.final_slot(0, 0) + entry], row);

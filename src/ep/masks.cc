@@ -1,5 +1,6 @@
 // Masks: who is left out, and how those who were left out come back (docs/errors.md).
 #include <algorithm>
+#include <atomic>
 
 #include "ep/group.hpp"
 #include "ep/ll_context.hpp"
@@ -35,14 +36,15 @@ Status Group::mask_update(const int32_t* host_mask, StreamRef stream) {
 
 Result<int> Group::async_error() const {
   SWITCHYARD_TRY(require_masks());
-  return state_->async_error != 0 ? 1 : 0;
+  return std::atomic_ref(report_->async_error).load(std::memory_order_relaxed) != 0 ? 1 : 0;
 }
 
 Status Group::error_clear() {
   SWITCHYARD_TRY(require_masks());
-  state_->async_error = 0;
-  state_->fault = 0;
-  return {};
+  std::atomic_ref(report_->async_error).store(0, std::memory_order_relaxed);
+  std::atomic_ref(report_->fault).store(0, std::memory_order_relaxed);
+  const uint64_t none = 0;  // so that the next fault counts as the first again
+  return comm_.runtime().upload(&state_->noted.fault, &none, sizeof(none));
 }
 
 // Everybody who is still active agrees on where to go on: behind the furthest epoch of any of them, in a new generation,
@@ -59,13 +61,15 @@ Status Group::mask_clean(StreamRef stream) {
   if (std::find(staged_.begin(), staged_.end(), true) != staged_.end()) {
     return Status::invalid_usage("a staged operation is open: call ncclEpComplete before ncclEpMaskClean");
   }
-  if (expelled()) return await_admission(stream);
+  SWITCHYARD_ASSIGN(const LlState state, read_state());
+  SWITCHYARD_ASSIGN(const bool was_expelled, expelled(state));
+  if (was_expelled) return await_admission(stream);
   std::vector<int> active;
   for (int peer = 0; peer < num_ranks(); ++peer) {
     if (mask[size_t(peer)] != 0) active.push_back(peer);
   }
   // Two rounds: everyone's tag, then everyone's "I am through with the old one" before anybody writes anew.
-  SWITCHYARD_ASSIGN(const std::vector<uint64_t> tags, comm_.exchange_among(active, kCleanPurpose, state_->tag));
+  SWITCHYARD_ASSIGN(const std::vector<uint64_t> tags, comm_.exchange_among(active, kCleanPurpose, state.tag));
   uint64_t furthest = 0;
   for (const uint64_t tag : tags) furthest = std::max(furthest, tag);
   const uint64_t generation = (furthest >> kEpochBits) + 1;
@@ -84,12 +88,12 @@ Status Group::mask_clean(StreamRef stream) {
 }
 
 // Has a peer given up on this rank since its generation began?
-bool Group::expelled() const {
+Result<bool> Group::expelled(const LlState& state) const {
   for (int peer = 0; peer < num_ranks(); ++peer) {
     const auto* line = reinterpret_cast<const LlLine*>(control_window_->local() + view_.layout.line(0, peer));
     uint64_t tag = 0;
-    if (!comm_.runtime().download(&tag, &line->expelled, sizeof(tag)).ok()) return false;
-    if (tag > state_->base) return true;
+    SWITCHYARD_TRY(comm_.runtime().download(&tag, &line->expelled, sizeof(tag)));
+    if (tag > state.base) return true;
   }
   return false;
 }

@@ -38,10 +38,17 @@ class MemEndpoint final : public NetEndpoint {
 
   NetPost put(const NetPut& put) override {
     const std::shared_lock lock(mutex_);
+    return put_from(put, place(put.from_region, context_.window.rank, put.from_offset, put.num_bytes));
+  }
+  NetPost put_value(const NetPut& put, uint64_t value) override {
+    const std::shared_lock lock(mutex_);
+    return put.num_bytes > sizeof(value) ? NetPost::kFailed : put_from(put, reinterpret_cast<const char*>(&value));
+  }
+
+  NetPost put_from(const NetPut& put, const char* from) {
     if (aborted_.load(std::memory_order_relaxed)) return NetPost::kFailed;
     if (put.num_bytes > 0) {
       char* to = place(put.to_region, put.peer, put.to_offset, put.num_bytes);
-      const char* from = place(put.from_region, context_.window.rank, put.from_offset, put.num_bytes);
       if (to == nullptr || from == nullptr) return NetPost::kFailed;
       rows::copy_streaming(to, from, put.num_bytes);
       rows::drain();

@@ -49,6 +49,8 @@ class NetEndpoint {
   virtual void deregister_region(uint32_t id) = 0;
 
   virtual NetPost put(const NetPut& put) = 0;
+  // Writes up to 8 bytes that travel with the call, then the signal, as put() does.
+  virtual NetPost put_value(const NetPut& put, uint64_t value) = 0;
   // Reads from the peer's region into mine; done when a later flush() is.
   virtual NetPost get(int peer, uint32_t from_region, uint64_t from_offset, uint32_t to_region, uint64_t to_offset,
                       uint64_t num_bytes) = 0;

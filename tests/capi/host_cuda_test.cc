@@ -34,11 +34,12 @@ class HostCuda : public ::testing::Test {
 
   // Holds a stream up until the test opens the gate.
   void hold(cudaStream_t held) {
-    const cudaHostFn_t wait = [](void* gate) {
-      auto* const open = static_cast<std::atomic<uint32_t>*>(gate);
-      wait_until([open] { return open->load(std::memory_order_acquire) != 0; }, Deadline::after_ns(30 * kSecond));
+    const cudaHostFn_t wait = [](void* test) {
+      std::atomic<uint32_t>& gate = static_cast<HostCuda*>(test)->gate_;
+      // Longer than the test's own time limit: a call that wrongly waits for the gate hangs, and the test fails.
+      wait_until([&] { return gate.load(std::memory_order_acquire) != 0; }, Deadline::after_ns(600 * kSecond));
     };
-    ASSERT_EQ(cudaLaunchHostFunc(held, wait, &gate_), cudaSuccess);
+    ASSERT_EQ(cudaLaunchHostFunc(held, wait, this), cudaSuccess);
   }
   void open_gate() { gate_.store(1, std::memory_order_release); }  // pairs with acquire in hold()
   bool gate_is_open() const { return gate_.load(std::memory_order_relaxed) != 0; }

@@ -22,7 +22,8 @@ FrameChannel join_raw(const UniqueId& id, int rank, int num_ranks) {
 }
 
 void take_part_in_joining(FrameChannel& channel, int num_ranks) {
-  channel.send(FrameType::kExchange, ExchangeRequest{{Bootstrap::kWorldCommId, 0}, 30 * kSecond, world(num_ranks), {}}.encode());
+  channel.send(FrameType::kExchange,
+               ExchangeRequest{{Bootstrap::kWorldCommId, 0}, 30 * kSecond, world(num_ranks), {}}.encode());
   ASSERT_TRUE(channel.flush(in_seconds(5)).ok());
   const auto joined = channel.receive(in_seconds(30));
   ASSERT_TRUE(joined.ok() && joined->type == FrameType::kResult);
@@ -55,7 +56,8 @@ TEST(BootstrapAmongStrangers, FormsWhileHundredsOfSilentConnectionsAreOpen) {
   for (int i = 0; i < 400; i++) silent.push_back(raw_connection(coordinator->id()));
   const uint64_t begin_ns = now_ns();
   run_ranks(coordinator->id(), 4, [](Bootstrap&) {});
-  EXPECT_LT(now_ns() - begin_ns, 4 * kSecond) << "silent connections make room long before their handshake time is over";
+  EXPECT_LT(now_ns() - begin_ns, 4 * kSecond)
+      << "silent connections make room long before their handshake time is over";
   EXPECT_EQ(coordinator->counters().num_joined, 4u);
 }
 
@@ -114,7 +116,8 @@ TEST(BootstrapDeadline, NamesTheRanksThatNeverJoined) {
   const uint64_t begin_ns = now_ns();
   const auto bootstrap = Bootstrap::connect(coordinator->id(), 1, 4, Deadline::after_ns(300 * kMillisecond));
   ASSERT_FALSE(bootstrap.ok());
-  EXPECT_NE(bootstrap.status().message().find("missing: rank 0, 2, 3"), std::string::npos) << bootstrap.status().message();
+  EXPECT_NE(bootstrap.status().message().find("missing: rank 0, 2, 3"), std::string::npos)
+      << bootstrap.status().message();
   EXPECT_LT(now_ns() - begin_ns, 2 * kSecond);
 }
 
@@ -249,7 +252,8 @@ TEST(BootstrapDeath, LossOfTheCoordinatorFailsEverythingAndSaysSo) {
   killer.join();
 }
 
-// The life of a rank process: gets the id, joins as rank 1 of 2, says so, and waits for an exchange that never completes.
+// The life of a rank process: gets the id, joins as rank 1 of 2, says so, and waits for an exchange that never
+// completes.
 [[noreturn]] void live_as_rank_1(int id_fd, int ready_fd) {
   UniqueId id;
   if (read(id_fd, static_cast<void*>(&id), sizeof id) != ssize_t(sizeof id)) _exit(1);
@@ -299,9 +303,11 @@ TEST(BootstrapAbort, FromAnotherThreadEndsBlockedExchangesEverywhereWithinASecon
       num_entering.fetch_add(1, std::memory_order_relaxed);
       const Status status = bootstrap.barrier(1, world(4), in_seconds(60));
       EXPECT_LT(now_ns() - aborted_ns.load(std::memory_order_relaxed), kSecond);
-      EXPECT_NE(status.message().find("rank 0 aborted the job: the test says so"), std::string::npos) << status.message();
+      EXPECT_NE(status.message().find("rank 0 aborted the job: the test says so"), std::string::npos)
+          << status.message();
     } else {
-      EXPECT_TRUE(eventually([&] { return !bootstrap.health().ok(); })) << "also those who wait for nothing learn of it";
+      EXPECT_TRUE(eventually([&] { return !bootstrap.health().ok(); }))
+          << "also those who wait for nothing learn of it";
     }
     if (aborter.joinable()) aborter.join();
     EXPECT_FALSE(bootstrap.barrier(2, world(4), in_seconds(60)).ok());

@@ -101,9 +101,7 @@ TEST(Bootstrap, ThreadsOfOneRankExchangeForDifferentCommunicatorsAtOnce) {
 TEST(Bootstrap, RefusesMembersThatCannotBe) {
   const auto coordinator = start_coordinator();
   run_ranks(coordinator->id(), 2, [](Bootstrap& bootstrap) {
-    const auto code_of = [&](std::vector<int> members) {
-      return bootstrap.barrier(1, members, in_seconds(5)).code();
-    };
+    const auto code_of = [&](std::vector<int> members) { return bootstrap.barrier(1, members, in_seconds(5)).code(); };
     EXPECT_EQ(code_of({}), Code::kInvalidArgument);
     EXPECT_EQ(code_of({0, 1, 2}), Code::kInvalidArgument);
     EXPECT_EQ(code_of({0, 1, 0}), Code::kInvalidArgument);
@@ -187,8 +185,10 @@ TEST(Bootstrap, RegistryKeepsCoordinatorsOfIdsAlive) {
   const auto first = create_unique_id(), second = create_unique_id();
   ASSERT_TRUE(first.ok() && second.ok());
   EXPECT_NE(first.value(), second.value());
-  run_ranks(first.value(), 2, [](Bootstrap& bootstrap) { EXPECT_TRUE(bootstrap.barrier(1, world(2), in_seconds(30)).ok()); });
-  run_ranks(second.value(), 2, [](Bootstrap& bootstrap) { EXPECT_TRUE(bootstrap.barrier(1, world(2), in_seconds(30)).ok()); });
+  run_ranks(first.value(), 2,
+            [](Bootstrap& bootstrap) { EXPECT_TRUE(bootstrap.barrier(1, world(2), in_seconds(30)).ok()); });
+  run_ranks(second.value(), 2,
+            [](Bootstrap& bootstrap) { EXPECT_TRUE(bootstrap.barrier(1, world(2), in_seconds(30)).ok()); });
 }
 
 TEST(Coordinator, EndsByItselfIfNobodyComes) {

@@ -212,9 +212,10 @@ TEST(Messages, RequestsWithWrongMembersAreRefused) {
 
 TEST(Messages, ParsersTakeAnyBytes) {
   std::mt19937 random(1);
-  const std::vector<std::vector<std::byte>> seeds = {
-      ExchangeRequest{{1, 2}, 3, {0, 1, 2}, pattern(20)}.encode(), ExchangeResult{{1, 2}, {pattern(9), pattern(4)}}.encode(),
-      ExchangeMissing{{1, 2}, {1, 2}}.encode(), Notice{1, Code::kRemoteError, "reason"}.encode()};
+  const std::vector<std::vector<std::byte>> seeds = {ExchangeRequest{{1, 2}, 3, {0, 1, 2}, pattern(20)}.encode(),
+                                                     ExchangeResult{{1, 2}, {pattern(9), pattern(4)}}.encode(),
+                                                     ExchangeMissing{{1, 2}, {1, 2}}.encode(),
+                                                     Notice{1, Code::kRemoteError, "reason"}.encode()};
   for (int round = 0; round < 50'000; round++) {
     auto bytes = seeds[random() % seeds.size()];
     for (unsigned i = random() % 4; i > 0 && !bytes.empty(); i--) bytes[random() % bytes.size()] = std::byte(random());

@@ -44,7 +44,8 @@ class HandshakeTest : public testing::Test {
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds.data()), 0);
     return fds;
   }
-  explicit HandshakeTest(std::array<int, 2> fds) : client_(Fd(fds[0]), "the coordinator"), server_(Fd(fds[1]), "a rank") {}
+  explicit HandshakeTest(std::array<int, 2> fds)
+      : client_(Fd(fds[0]), "the coordinator"), server_(Fd(fds[1]), "a rank") {}
 };
 
 TEST_F(HandshakeTest, EndsInAnAuthenticatedChannelBothWays) {

@@ -18,7 +18,8 @@ Result<LaunchEnv> read(const Variables& variables) {
 
 const Variables kSwitchyard = {{"SWITCHYARD_RANK", "1"}, {"SWITCHYARD_NUM_RANKS", "4"}, {"SWITCHYARD_LOCAL_RANK", "0"}};
 const Variables kTorchrun = {{"RANK", "2"}, {"WORLD_SIZE", "5"}, {"LOCAL_RANK", "1"}};
-const Variables kOpenMpi = {{"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "6"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "2"}};
+const Variables kOpenMpi = {
+    {"OMPI_COMM_WORLD_RANK", "3"}, {"OMPI_COMM_WORLD_SIZE", "6"}, {"OMPI_COMM_WORLD_LOCAL_RANK", "2"}};
 const Variables kSlurm = {{"SLURM_PROCID", "4"}, {"SLURM_NTASKS", "7"}, {"SLURM_LOCALID", "3"}};
 
 Variables merged(Variables variables, const Variables& more) {
@@ -72,9 +73,15 @@ TEST(LaunchEnv, SaysHowToStartIfNothingIsSet) {
 }
 
 TEST(LaunchEnv, RefusesNumbersThatCannotBe) {
-  for (const auto& [rank, num_ranks] : std::vector<std::pair<std::string, std::string>>{
-           {"4", "4"}, {"-1", "4"}, {"0", "0"}, {"0", "5000"}, {"1x", "4"}, {" 1", "4"}, {"1", "4.0"},
-           {"99999999999999999999", "4"}, {"0x1", "4"}}) {
+  for (const auto& [rank, num_ranks] : std::vector<std::pair<std::string, std::string>>{{"4", "4"},
+                                                                                        {"-1", "4"},
+                                                                                        {"0", "0"},
+                                                                                        {"0", "5000"},
+                                                                                        {"1x", "4"},
+                                                                                        {" 1", "4"},
+                                                                                        {"1", "4.0"},
+                                                                                        {"99999999999999999999", "4"},
+                                                                                        {"0x1", "4"}}) {
     const Status status = read({{"RANK", rank}, {"WORLD_SIZE", num_ranks}}).status();
     EXPECT_EQ(status.code(), Code::kInvalidArgument) << rank << " of " << num_ranks;
   }

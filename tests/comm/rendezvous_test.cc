@@ -70,7 +70,8 @@ TEST_F(RendezvousTest, TakesTheIdFromTheEnvironment) {
   const auto coordinator = start_coordinator();
   expect_met(meet(2, Launcher::kSwitchyardRun, {{"SWITCHYARD_UNIQUE_ID", coordinator->id().to_hex()}}));
   const LaunchEnv launch{0, 2, 0, Launcher::kSwitchyardRun, "a test"};
-  EXPECT_EQ(rendezvous(launch, getter({{"SWITCHYARD_UNIQUE_ID", "00ff"}}), in_seconds(1)).status().code(), Code::kInvalidArgument);
+  EXPECT_EQ(rendezvous(launch, getter({{"SWITCHYARD_UNIQUE_ID", "00ff"}}), in_seconds(1)).status().code(),
+            Code::kInvalidArgument);
 }
 
 TEST_F(RendezvousTest, MeetsThroughANamedFileAndLeavesNothing) {
@@ -85,7 +86,8 @@ TEST_F(RendezvousTest, MeetsAgainAndAgainAtTheSameFile) {
   for (int rank = 0; rank < 3; rank++) {
     threads.emplace_back([&, rank] {
       for (int round = 0; round < 5; round++) {
-        const auto id = rendezvous({rank, 3, rank, Launcher::kSwitchyardRun, "a test"}, getter(variables), in_seconds(30));
+        const auto id =
+            rendezvous({rank, 3, rank, Launcher::kSwitchyardRun, "a test"}, getter(variables), in_seconds(30));
         ASSERT_TRUE(id.ok()) << id.status().to_string();
         ids[size_t(rank)].push_back(id.value());
       }
@@ -98,10 +100,15 @@ TEST_F(RendezvousTest, MeetsAgainAndAgainAtTheSameFile) {
 }
 
 TEST_F(RendezvousTest, OneHostOfEveryLauncherMeetsInThePrivateFolder) {
-  const Variables torchrun = {{"XDG_RUNTIME_DIR", folder_}, {"TORCHELASTIC_RUN_ID", "none"}, {"LOCAL_WORLD_SIZE", "3"},
-                              {"MASTER_ADDR", "somewhere.example"}, {"MASTER_PORT", "29500"}};
-  const Variables open_mpi = {{"XDG_RUNTIME_DIR", folder_}, {"PMIX_NAMESPACE", "12345"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "3"}};
-  const Variables slurm = {{"XDG_RUNTIME_DIR", folder_}, {"SLURM_JOB_ID", "7"}, {"SLURM_STEP_ID", "0"}, {"SLURM_NNODES", "1"}};
+  const Variables torchrun = {{"XDG_RUNTIME_DIR", folder_},
+                              {"TORCHELASTIC_RUN_ID", "none"},
+                              {"LOCAL_WORLD_SIZE", "3"},
+                              {"MASTER_ADDR", "somewhere.example"},
+                              {"MASTER_PORT", "29500"}};
+  const Variables open_mpi = {
+      {"XDG_RUNTIME_DIR", folder_}, {"PMIX_NAMESPACE", "12345"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "3"}};
+  const Variables slurm = {
+      {"XDG_RUNTIME_DIR", folder_}, {"SLURM_JOB_ID", "7"}, {"SLURM_STEP_ID", "0"}, {"SLURM_NNODES", "1"}};
   expect_met(meet(3, Launcher::kTorchrun, torchrun));
   expect_met(meet(3, Launcher::kOpenMpi, open_mpi));
   expect_met(meet(3, Launcher::kSlurm, slurm));
@@ -134,10 +141,13 @@ TEST_F(RendezvousTest, FileOfADeadJobIsNotTaken) {
   std::atomic<bool> has_started{false};
   std::thread early([&] {
     const EnvGetter get = getter(variables);
-    ids[1] = rendezvous({1, 2, 1, Launcher::kSwitchyardRun, "a test"}, [&](const char* name) {
-      has_started.store(true, std::memory_order_relaxed);
-      return get(name);
-    }, in_seconds(30));
+    ids[1] = rendezvous(
+        {1, 2, 1, Launcher::kSwitchyardRun, "a test"},
+        [&](const char* name) {
+          has_started.store(true, std::memory_order_relaxed);
+          return get(name);
+        },
+        in_seconds(30));
   });
   ASSERT_TRUE(eventually([&] { return has_started.load(std::memory_order_relaxed); }));
   ids[0] = rendezvous({0, 2, 0, Launcher::kSwitchyardRun, "a test"}, getter(variables), in_seconds(30));
@@ -175,8 +185,9 @@ TEST_F(RendezvousTest, RefusesFilesThatOthersCouldHaveWrittenOrRead) {
 
 TEST_F(RendezvousTest, RefusesAPrivateFolderThatIsOpenToOthers) {
   ASSERT_EQ(mkdir((folder_ + "/switchyard").c_str(), 0755), 0);
-  const auto ids = meet(2, Launcher::kOpenMpi,
-                        {{"XDG_RUNTIME_DIR", folder_}, {"PMIX_NAMESPACE", "1"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}, kSecond / 2);
+  const auto ids =
+      meet(2, Launcher::kOpenMpi,
+           {{"XDG_RUNTIME_DIR", folder_}, {"PMIX_NAMESPACE", "1"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}, kSecond / 2);
   EXPECT_EQ(ids[0].status().code(), Code::kInvalidUsage);
   EXPECT_EQ(ids[1].status().code(), Code::kRemoteError);
 }
@@ -208,14 +219,18 @@ TEST_F(RendezvousTest, MeetsAtALoopbackPortWithoutAKeyTwice) {
 }
 
 TEST_F(RendezvousTest, TorchrunOnSeveralHostsMeetsBesideTheMasterPort) {
-  const Variables variables = {{"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", text(free_port() - 1)},
-                               {"LOCAL_WORLD_SIZE", "1"}, {"SWITCHYARD_JOB_KEY", "a key of this very job"}};
+  const Variables variables = {{"MASTER_ADDR", "127.0.0.1"},
+                               {"MASTER_PORT", text(free_port() - 1)},
+                               {"LOCAL_WORLD_SIZE", "1"},
+                               {"SWITCHYARD_JOB_KEY", "a key of this very job"}};
   expect_met(meet(2, Launcher::kTorchrun, variables));
 }
 
 TEST_F(RendezvousTest, RanksWithAnotherJobKeyStayOutside) {
   const std::string store = text("tcp://127.0.0.1:", free_port());
-  const auto variables = [&](const char* key) { return Variables{{"SWITCHYARD_STORE", store}, {"SWITCHYARD_JOB_KEY", key}}; };
+  const auto variables = [&](const char* key) {
+    return Variables{{"SWITCHYARD_STORE", store}, {"SWITCHYARD_JOB_KEY", key}};
+  };
   const auto come_as = [&](int rank, const char* key, Deadline deadline) {
     return rendezvous({rank, 2, rank, Launcher::kSwitchyardRun, "a test"}, getter(variables(key)), deadline);
   };
@@ -230,21 +245,26 @@ TEST_F(RendezvousTest, RanksWithAnotherJobKeyStayOutside) {
 
 TEST_F(RendezvousTest, BeyondLoopbackAKeyIsNeeded) {
   const LaunchEnv launch{1, 2, 1, Launcher::kSwitchyardRun, "a test"};
-  const auto status_of = [&](const Variables& variables) { return rendezvous(launch, getter(variables), in_seconds(1)).status(); };
+  const auto status_of = [&](const Variables& variables) {
+    return rendezvous(launch, getter(variables), in_seconds(1)).status();
+  };
   const Status none = status_of({{"SWITCHYARD_STORE", "tcp://192.0.2.1:4000"}});
   EXPECT_EQ(none.code(), Code::kInvalidUsage);
   EXPECT_NE(none.message().find("SWITCHYARD_JOB_KEY"), std::string::npos);
-  EXPECT_EQ(status_of({{"SWITCHYARD_STORE", "tcp://192.0.2.1:4000"}, {"SWITCHYARD_JOB_KEY", "short"}}).code(), Code::kInvalidArgument);
+  EXPECT_EQ(status_of({{"SWITCHYARD_STORE", "tcp://192.0.2.1:4000"}, {"SWITCHYARD_JOB_KEY", "short"}}).code(),
+            Code::kInvalidArgument);
 }
 
 TEST_F(RendezvousTest, RankThatNeverComesIsNamedAtTheDeadline) {
   const Variables variables = {{"SWITCHYARD_STORE", "file://" + folder_ + "/store"}};
   const uint64_t begin_ns = now_ns();
-  const auto id = rendezvous({0, 2, 0, Launcher::kSwitchyardRun, "a test"}, getter(variables), Deadline::after_ns(300 * kMillisecond));
+  const auto id = rendezvous({0, 2, 0, Launcher::kSwitchyardRun, "a test"}, getter(variables),
+                             Deadline::after_ns(300 * kMillisecond));
   EXPECT_NE(id.status().message().find("missing: rank 1"), std::string::npos) << id.status().message();
   EXPECT_LT(now_ns() - begin_ns, 2 * kSecond);
   EXPECT_TRUE(folder_is_empty());
-  const auto late = rendezvous({1, 2, 1, Launcher::kSwitchyardRun, "a test"}, getter(variables), Deadline::after_ns(100 * kMillisecond));
+  const auto late = rendezvous({1, 2, 1, Launcher::kSwitchyardRun, "a test"}, getter(variables),
+                               Deadline::after_ns(100 * kMillisecond));
   EXPECT_NE(late.status().message().find("rank 0 has not opened"), std::string::npos) << late.status().message();
 }
 
@@ -252,10 +272,11 @@ TEST_F(RendezvousTest, SaysWhatToSetWhenHostsCannotFindEachOther) {
   const auto status_of = [](Launcher launcher, const Variables& variables) {
     return rendezvous({0, 4, 0, launcher, "a launcher"}, getter(variables), in_seconds(1)).status();
   };
-  for (const Status& status : {status_of(Launcher::kSwitchyardRun, {}),
-                               status_of(Launcher::kOpenMpi, {{"PMIX_NAMESPACE", "1"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}),
-                               status_of(Launcher::kSlurm, {{"SLURM_JOB_ID", "1"}, {"SLURM_NNODES", "2"}}),
-                               status_of(Launcher::kTorchrun, {{"MASTER_ADDR", "127.0.0.1"}})}) {
+  for (const Status& status :
+       {status_of(Launcher::kSwitchyardRun, {}),
+        status_of(Launcher::kOpenMpi, {{"PMIX_NAMESPACE", "1"}, {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}}),
+        status_of(Launcher::kSlurm, {{"SLURM_JOB_ID", "1"}, {"SLURM_NNODES", "2"}}),
+        status_of(Launcher::kTorchrun, {{"MASTER_ADDR", "127.0.0.1"}})}) {
     EXPECT_EQ(status.code(), Code::kInvalidUsage);
     EXPECT_NE(status.message().find("SWITCHYARD_STORE=tcp://"), std::string::npos) << status.message();
   }
@@ -269,8 +290,9 @@ TEST(StoreSpec, ParsesFilesAndAddresses) {
 }
 
 TEST(StoreSpec, RefusesEverythingElse) {
-  for (const char* bad : {"", "file://", "file://relative", "file:///folder/", "tcp://", "tcp://host", "tcp://:80", "tcp://host:0",
-                          "tcp://host:65536", "tcp://host:8x", "tcp://::1:80", "tcp://[]:80", "http://host:80", "/tmp/x"}) {
+  for (const char* bad :
+       {"", "file://", "file://relative", "file:///folder/", "tcp://", "tcp://host", "tcp://:80", "tcp://host:0",
+        "tcp://host:65536", "tcp://host:8x", "tcp://::1:80", "tcp://[]:80", "http://host:80", "/tmp/x"}) {
     EXPECT_EQ(parse_store(bad).status().code(), Code::kInvalidArgument) << bad;
   }
 }

@@ -62,6 +62,8 @@ Buffer::Buffer(Communicator& comm, size_t num_bytes, bool window)
     offset_ = (allocated_ - num_bytes) / 16 * 16;
   }
   base_ = static_cast<uint8_t*>(comm.runtime().allocate(allocated_).value());
+  if (comm.runtime().kind() == Runtime::Kind::kCuda) copy_ = std::make_unique<uint8_t[]>(allocated_);
+  host_ = copy_ ? copy_.get() : base_;
   if (window) window_ = comm.register_window(base_, allocated_).value();
 }
 
@@ -72,7 +74,15 @@ Buffer::~Buffer() {
 
 void Buffer::fill(uint8_t value) {
   filled_with_ = value;
-  std::memset(base_, value, allocated_);
+  std::memset(host_, value, allocated_);
+  to_device();
+}
+
+void Buffer::to_device() const {
+  if (copy_) warn(comm_.runtime().upload(base_, copy_.get(), allocated_));
+}
+void Buffer::from_device() const {
+  if (copy_) warn(comm_.runtime().download(copy_.get(), base_, allocated_));
 }
 
 ep::Tensor Buffer::tensor(DType dtype, std::initializer_list<size_t> sizes) const {
@@ -81,8 +91,8 @@ ep::Tensor Buffer::tensor(DType dtype, std::initializer_list<size_t> sizes) cons
 
 std::string Buffer::margin_fault(const char* name) const {
   const auto untouched = [&](uint8_t byte) { return byte == filled_with_; };
-  if (std::all_of(base_, base_ + offset_, untouched) &&
-      std::all_of(base_ + offset_ + num_bytes_, base_ + allocated_, untouched)) {
+  if (std::all_of(host_, host_ + offset_, untouched) &&
+      std::all_of(host_ + offset_ + num_bytes_, host_ + allocated_, untouched)) {
     return "";
   }
   return text("rank ", comm_.rank(), ": bytes around ", name, " were written");
@@ -155,6 +165,10 @@ void LlRank::describe_rank_major(ep::DispatchArgs& args) {
 
 Status LlRank::post_dispatch(bool staged) {
   for (Buffer* output : {&out_tokens_, &out_scales_, &out_idx_, &out_weights_, &counters_}) output->fill(kUntouched);
+  return repost_dispatch(staged);
+}
+
+Status LlRank::repost_dispatch(bool staged) {
   ep::DispatchArgs args;
   args.tokens = tokens_.tensor(c_.dtype, {num_tokens_, size_t(c_.hidden)});
   const DType arriving = describe_recipe(args);
@@ -167,11 +181,17 @@ Status LlRank::post_dispatch(bool staged) {
 }
 
 Status LlRank::post_combine(bool staged) {
-  const auto width = size_t(c_.combine_hidden ? c_.combine_hidden : c_.hidden);
   results_.fill(0x5a);
   row_scales_.fill(0);
   combined_.fill(kUntouched);
   oracle::scatter_outputs(c_, s_.outputs, rank_, results_.span(), row_scales_.span<float>());
+  results_.to_device();
+  row_scales_.to_device();
+  return repost_combine(staged);
+}
+
+Status LlRank::repost_combine(bool staged) {
+  const auto width = size_t(c_.combine_hidden ? c_.combine_hidden : c_.hidden);
   ep::CombineArgs args;
   args.tokens = results_.tensor(c_.combine_dtype, {outer_, inner_, width});
   args.out_tokens = combined_.tensor(c_.combine_dtype, {num_tokens_, width});
@@ -184,9 +204,14 @@ Status LlRank::post_combine(bool staged) {
   return handle_->combine(args, stream_);
 }
 
-Status LlRank::synchronize() { return comm_.runtime().synchronize(stream_, Deadline::after_ns(60 * kSecond)); }
+// A stream of the host platform reports what failed in it; of a CUDA stream only the group knows.
+Status LlRank::synchronize() {
+  SWITCHYARD_TRY(comm_.runtime().synchronize(stream_, Deadline::after_ns(60 * kSecond)));
+  return handle_->group().health();
+}
 
 std::string LlRank::check_dispatch() const {
+  for (const Buffer* output : {&out_tokens_, &out_scales_, &out_idx_, &out_weights_, &counters_}) output->from_device();
   const oracle::DispatchView view{out_tokens_.span(), out_scales_.span(), counters_.span<int32_t>(),
                                   out_idx_.span<int32_t>(), out_weights_.span<float>()};
   const std::string fault = oracle::check_dispatch(c_, s_.dispatch, rank_, view, kUntouched);
@@ -196,6 +221,7 @@ std::string LlRank::check_dispatch() const {
 }
 
 std::string LlRank::check_combine() const {
+  combined_.from_device();
   const std::string fault = oracle::check_combine(c_, rank_, s_.combined[size_t(rank_)], combined_.span());
   return fault.empty() ? "" : "combine: " + fault;
 }
@@ -217,17 +243,16 @@ std::string LlRank::run_combine(bool staged) {
 }
 
 std::string run_ll_case(Communicator& comm, StreamRef stream, const LlScenario& scenario, LlMode mode) {
-  LlRank rank(comm, stream, scenario, mode.windows);
+  auto rank = std::make_unique<LlRank>(comm, stream, scenario, mode.windows);
   Steps steps(comm);
   ep::GroupConfig config = group_config_for(scenario.c);
   config.timeout_ns = mode.timeout_ns;
   auto group = ep::Group::create(comm, config);
-  if (steps(group)) steps(rank.open(*group.value()));
+  if (steps(group)) steps(rank->open(*group.value()));
   for (int round = 0; round < mode.num_rounds && steps.ok(); ++round) {
-    if (steps(rank.run_dispatch(mode.staged))) steps(rank.run_combine(mode.staged));
+    if (steps(rank->run_dispatch(mode.staged))) steps(rank->run_combine(mode.staged));
   }
-  rank.close();
-  return steps.fault();
+  return steps.leave(std::move(group), std::move(rank));
 }
 
 }  // namespace switchyard::testing

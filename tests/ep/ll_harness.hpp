@@ -36,6 +36,8 @@ ep::GroupConfig group_config_for(const oracle::Shape& shape);
 
 // A tensor's memory, of the communicator's runtime. In a window the tensor lies at its end, so that its offset differs
 // between ranks where its size does; what is before it belongs to the margin, which nobody may write.
+// Where the host can't address that memory (CUDA), span() is a copy of it, which to_device() and from_device() move;
+// on the host platform there is no copy and both do nothing.
 class Buffer {
  public:
   // COLLECTIVE with `window`: one size is agreed on.
@@ -48,10 +50,13 @@ class Buffer {
   template <class T>
   void load(const std::vector<T>& values) {
     std::copy(values.begin(), values.end(), span<T>().begin());
+    to_device();
   }
+  void to_device() const;
+  void from_device() const;
   template <class T = uint8_t>
   std::span<T> span() const {
-    return {reinterpret_cast<T*>(base_ + offset_), num_bytes_ / sizeof(T)};
+    return {reinterpret_cast<T*>(host_ + offset_), num_bytes_ / sizeof(T)};
   }
   ep::Tensor tensor(DType dtype, std::initializer_list<size_t> sizes) const;
   // Empty, or that the margin is no longer what fill() made it.
@@ -63,6 +68,8 @@ class Buffer {
   size_t allocated_;
   size_t offset_ = 0;
   uint8_t* base_;
+  std::unique_ptr<uint8_t[]> copy_;  // null where host_ is base_
+  uint8_t* host_;
   uint8_t filled_with_ = 0;
   Window* window_ = nullptr;
 };
@@ -82,6 +89,9 @@ class LlRank {
 
   Status post_dispatch(bool staged = false);
   Status post_combine(bool staged = false);
+  // The same operations again, over buffers that stay as they are: for timing.
+  Status repost_dispatch(bool staged = false);
+  Status repost_combine(bool staged = false);
   Status complete() { return handle_->complete(stream_); }
   Status synchronize();
   // Empty, or what differs first.
@@ -110,11 +120,7 @@ class LlRank {
   std::unique_ptr<ep::Handle> handle_;
 };
 
-// One rank's part of a scenario on a group of its own; all ranks call it. Empty, or what differed first. A rank that
-// fails aborts the communicator, so that the others don't wait for it.
-std::string run_ll_case(Communicator& comm, StreamRef stream, const LlScenario& scenario, LlMode mode);
-
-// Runs one rank's steps until the first that fails, which frees the others by aborting the communicator.
+// One rank's steps up to the first that fails, which frees the others from waiting by aborting the communicator.
 class Steps {
  public:
   explicit Steps(Communicator& comm) : comm_(comm) {}
@@ -130,11 +136,27 @@ class Steps {
     return (*this)(result.status());
   }
   bool ok() const { return fault_.empty(); }
-  const std::string& fault() const { return fault_; }
+  // Ends the rank's part: destroys handles, group and buffers, in this order. COLLECTIVE. Returns the first fault; after
+  // one nothing is destroyed, because other ranks of this process may still be in an operation that uses this rank's
+  // windows.
+  template <class... Ranks>
+  std::string leave(Result<std::unique_ptr<ep::Group>> group, std::unique_ptr<Ranks>... ranks) {
+    if (ok()) {
+      (ranks->close(), ...);
+      group.value().reset();
+    } else {
+      if (group.ok()) (void)group.value().release();
+      ((void)ranks.release(), ...);
+    }
+    return fault_;
+  }
 
  private:
   Communicator& comm_;
   std::string fault_;
 };
+
+// One rank's part of a scenario on a group of its own; all ranks call it. Empty, or what differed first.
+std::string run_ll_case(Communicator& comm, StreamRef stream, const LlScenario& scenario, LlMode mode);
 
 }  // namespace switchyard::testing

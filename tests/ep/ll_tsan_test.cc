@@ -41,12 +41,11 @@ TEST_P(LowLatencyEpochs, RepeatWithoutRacesOrDifferences) {
   ThreadRanks ranks(kNumRanks);
   ranks.on_all([&, windows = windows](int rank_idx) {
     Communicator& comm = ranks.comm(rank_idx);
-    LlRank rank(comm, ranks.stream_ref(rank_idx), scenario, windows);
+    auto rank = std::make_unique<LlRank>(comm, ranks.stream_ref(rank_idx), scenario, windows);
     Steps steps(comm);
     auto group = ep::Group::create(comm, group_config_for(scenario.c));
-    if (steps(group) && steps(rank.open(*group.value()))) steps(run_round_trips(rank, rank_idx, kShare));
-    rank.close();
-    EXPECT_EQ(steps.fault(), "");
+    if (steps(group) && steps(rank->open(*group.value()))) steps(run_round_trips(*rank, rank_idx, kShare));
+    EXPECT_EQ(steps.leave(std::move(group), std::move(rank)), "");
   });
 }
 

@@ -1,5 +1,5 @@
-// The C++20 memory model as axioms, by brute force over candidate executions of a few operations. It shares nothing with
-// the explorer's operational memory, so that each can be checked against the other.
+// The C++20 memory model as axioms, by brute force over candidate executions of a few operations. It shares nothing
+// with the explorer's operational memory, so that each can be checked against the other.
 //
 // A candidate picks for every read the write it reads from and for every word a modification order. It counts if
 //   program order and reads-from have no cycle (no load buffering),
@@ -27,7 +27,8 @@ struct Operation {
 using SmallProgram = std::vector<std::vector<Operation>>;
 constexpr int kNumSmallWords = 2;
 
-// What each load and addition returned (kNotRun for one that did not take place), by thread, then every word's last value.
+// What each load and addition returned (kNotRun for one that did not take place), by thread, then every word's last
+// value.
 using SmallOutcome = std::vector<uint64_t>;
 constexpr uint64_t kNotRun = ~uint64_t(0);
 

@@ -13,20 +13,20 @@ namespace switchyard::model {
 
 enum class Mutant {
   kNone,
-  kRelaxedPublish,     // tag stored relaxed
-  kFlagBeforeData,     // tag stored before the row is pushed
-  kNoDrain,            // tag stored while the row may still be on its way
-  kNoWaitForDone,      // bank reused without looking
-  kReuseTooEarly,      // waits for the epoch before the right one
-  kRelaxedWait,        // done loaded relaxed
-  kWrongBank,          // receiver reads the other bank's row
-  kWrongBankOnSend,    // sender waits for one bank and writes the other
-  kSkippedTagCheck,    // receiver takes any tag that is not zero
-  kRelaxedReceive,     // tag loaded relaxed
-  kDoneBeforeRead,     // done stored before the rows are read
+  kRelaxedPublish,      // tag stored relaxed
+  kFlagBeforeData,      // tag stored before the row is pushed
+  kNoDrain,             // tag stored while the row may still be on its way
+  kNoWaitForDone,       // bank reused without looking
+  kReuseTooEarly,       // waits for the use before the last one
+  kRelaxedWait,         // done loaded relaxed
+  kWrongBank,           // receiver reads the other bank's row
+  kWrongBankOnSend,     // sender waits for one bank and writes the other
+  kSkippedTagCheck,     // receiver takes any tag that is not zero
+  kRelaxedReceive,      // tag loaded relaxed
+  kDoneBeforeRead,      // done stored before the rows are read
   kDoneAfterFirstSlot,  // done stored when one of the slots is read
-  kRelaxedDone,        // done stored relaxed
-  kLostDone,           // done of one epoch never stored: the sender sleeps for ever
+  kRelaxedDone,         // done stored relaxed
+  kLostDone,            // done of one epoch never stored: the sender sleeps for ever
 };
 
 constexpr int kNumRanks = 2;
@@ -54,7 +54,10 @@ template <class P, int kNumSlots, Mutant kMutant>
 class SendRole {
  public:
   SendRole(P& platform, BankWorld<kNumSlots>& world, int rank, uint64_t num_epochs)
-      : platform_(&platform), own_(&world.ranks[size_t(rank)]), peer_(&world.ranks[size_t(1 - rank)]), num_epochs_(num_epochs) {}
+      : platform_(&platform),
+        own_(&world.ranks[size_t(rank)]),
+        peer_(&world.ranks[size_t(1 - rank)]),
+        num_epochs_(num_epochs) {}
 
   bool done() const { return epoch_ > num_epochs_; }
 
@@ -73,7 +76,8 @@ class SendRole {
     if constexpr (kMutant == Mutant::kNoWaitForDone) return true;
     const uint64_t* done = &own_->done[epoch_ % kNumBanks];
     // Acquire; pairs with the release of done in ReceiveRole::publish_done(): its reads of the bank are over.
-    const uint64_t seen = kMutant == Mutant::kRelaxedWait ? platform_->load_relaxed(done) : platform_->load_acquire(done);
+    const uint64_t seen =
+        kMutant == Mutant::kRelaxedWait ? platform_->load_relaxed(done) : platform_->load_acquire(done);
     return seen + (kMutant == Mutant::kReuseTooEarly ? 4 : 2) >= epoch_;
   }
 
@@ -100,14 +104,18 @@ template <class P, int kNumSlots, Mutant kMutant>
 class ReceiveRole {
  public:
   ReceiveRole(P& platform, BankWorld<kNumSlots>& world, int rank, uint64_t num_epochs)
-      : platform_(&platform), own_(&world.ranks[size_t(rank)]), peer_(&world.ranks[size_t(1 - rank)]), num_epochs_(num_epochs) {}
+      : platform_(&platform),
+        own_(&world.ranks[size_t(rank)]),
+        peer_(&world.ranks[size_t(1 - rank)]),
+        num_epochs_(num_epochs) {}
 
   bool done() const { return epoch_ > num_epochs_; }
 
   bool step() {
     auto& slot = own_->inbox[epoch_ % kNumBanks][slot_idx_];
     // Acquire; pairs with the release of the tag in SendRole::send().
-    const uint64_t tag = kMutant == Mutant::kRelaxedReceive ? platform_->load_relaxed(&slot.tag) : platform_->load_acquire(&slot.tag);
+    const uint64_t tag =
+        kMutant == Mutant::kRelaxedReceive ? platform_->load_relaxed(&slot.tag) : platform_->load_acquire(&slot.tag);
     if (kMutant == Mutant::kSkippedTagCheck ? tag == 0 : tag != epoch_) return false;
     const bool is_last = slot_idx_ + 1 == kNumSlots;
     if (kMutant == Mutant::kDoneBeforeRead && is_last) publish_done();

@@ -36,29 +36,31 @@ template <int kNumSlots, Mutant kMutant = Mutant::kNone>
 Report explore_banks(uint64_t num_epochs, Workers workers, const Options& options = {}) {
   using Send = SendRole<ModelPlatform, kNumSlots, kMutant>;
   using Receive = ReceiveRole<ModelPlatform, kNumSlots, kMutant>;
-  const Report report = explore([=](Arena& arena) {
-    auto* world = make_world<kNumSlots>(arena);
-    Program program;
-    for (int rank = 0; rank < kNumRanks; ++rank) {
-      if (workers == Workers::kOnePerRank) {
-        program.threads.push_back({text("rank", rank), [=](ModelPlatform& p) {
-          Send send(p, *world, rank, num_epochs);
-          Receive receive(p, *world, rank, num_epochs);
-          run_roles(p, send, receive);
-        }});
-        continue;
-      }
-      program.threads.push_back({text("rank", rank, ".send"), [=](ModelPlatform& p) {
-        Send send(p, *world, rank, num_epochs);
-        run_roles(p, send);
-      }});
-      program.threads.push_back({text("rank", rank, ".receive"), [=](ModelPlatform& p) {
-        Receive receive(p, *world, rank, num_epochs);
-        run_roles(p, receive);
-      }});
-    }
-    return program;
-  }, options);
+  const Report report = explore(
+      [=](Arena& arena) {
+        auto* world = make_world<kNumSlots>(arena);
+        Program program;
+        for (int rank = 0; rank < kNumRanks; ++rank) {
+          if (workers == Workers::kOnePerRank) {
+            program.threads.push_back({text("rank", rank), [=](ModelPlatform& p) {
+                                         Send send(p, *world, rank, num_epochs);
+                                         Receive receive(p, *world, rank, num_epochs);
+                                         run_roles(p, send, receive);
+                                       }});
+            continue;
+          }
+          program.threads.push_back({text("rank", rank, ".send"), [=](ModelPlatform& p) {
+                                       Send send(p, *world, rank, num_epochs);
+                                       run_roles(p, send);
+                                     }});
+          program.threads.push_back({text("rank", rank, ".receive"), [=](ModelPlatform& p) {
+                                       Receive receive(p, *world, rank, num_epochs);
+                                       run_roles(p, receive);
+                                     }});
+        }
+        return program;
+      },
+      options);
   std::cout << report.num_executions << " executions, " << report.num_states << " states, depth " << report.max_depth
             << ", " << report.seconds << " s\n";
   return report;
@@ -82,22 +84,31 @@ void expect_found(std::initializer_list<Fault> allowed) {
   for (Workers workers : {Workers::kOnePerRank, Workers::kOnePerRole}) {
     const Report report = explore_banks<2, kMutant>(4, workers);
     ASSERT_TRUE(report.violation) << "the fault was not found: " << report.to_string();
-    EXPECT_TRUE(std::find(allowed.begin(), allowed.end(), report.violation->fault) != allowed.end()) << report.to_string();
+    EXPECT_TRUE(std::find(allowed.begin(), allowed.end(), report.violation->fault) != allowed.end())
+        << report.to_string();
     EXPECT_FALSE(report.violation->trace.empty());
   }
 }
 
 TEST(BankProtocolMutant, RelaxedPublishIsFound) { expect_found<Mutant::kRelaxedPublish>({Fault::kDataRace}); }
-TEST(BankProtocolMutant, FlagBeforeDataIsFound) { expect_found<Mutant::kFlagBeforeData>({Fault::kDataRace, Fault::kAssertion}); }
+TEST(BankProtocolMutant, FlagBeforeDataIsFound) {
+  expect_found<Mutant::kFlagBeforeData>({Fault::kDataRace, Fault::kAssertion});
+}
 TEST(BankProtocolMutant, NoDrainIsFound) { expect_found<Mutant::kNoDrain>({Fault::kDataRace}); }
-TEST(BankProtocolMutant, NoWaitForDoneIsFound) { expect_found<Mutant::kNoWaitForDone>({Fault::kDataRace, Fault::kDeadlock}); }
-TEST(BankProtocolMutant, ReuseTooEarlyIsFound) { expect_found<Mutant::kReuseTooEarly>({Fault::kDataRace, Fault::kDeadlock}); }
+TEST(BankProtocolMutant, NoWaitForDoneIsFound) {
+  expect_found<Mutant::kNoWaitForDone>({Fault::kDataRace, Fault::kDeadlock});
+}
+TEST(BankProtocolMutant, ReuseTooEarlyIsFound) {
+  expect_found<Mutant::kReuseTooEarly>({Fault::kDataRace, Fault::kDeadlock});
+}
 TEST(BankProtocolMutant, RelaxedWaitIsFound) { expect_found<Mutant::kRelaxedWait>({Fault::kDataRace}); }
 TEST(BankProtocolMutant, WrongBankIsFound) { expect_found<Mutant::kWrongBank>({Fault::kDataRace, Fault::kAssertion}); }
 TEST(BankProtocolMutant, WrongBankOnSendIsFound) {
   expect_found<Mutant::kWrongBankOnSend>({Fault::kDataRace, Fault::kAssertion, Fault::kDeadlock});
 }
-TEST(BankProtocolMutant, SkippedTagCheckIsFound) { expect_found<Mutant::kSkippedTagCheck>({Fault::kDataRace, Fault::kAssertion}); }
+TEST(BankProtocolMutant, SkippedTagCheckIsFound) {
+  expect_found<Mutant::kSkippedTagCheck>({Fault::kDataRace, Fault::kAssertion});
+}
 TEST(BankProtocolMutant, RelaxedReceiveIsFound) { expect_found<Mutant::kRelaxedReceive>({Fault::kDataRace}); }
 TEST(BankProtocolMutant, DoneBeforeReadIsFound) { expect_found<Mutant::kDoneBeforeRead>({Fault::kDataRace}); }
 TEST(BankProtocolMutant, DoneAfterFirstSlotIsFound) { expect_found<Mutant::kDoneAfterFirstSlot>({Fault::kDataRace}); }

@@ -20,8 +20,7 @@ const char* order_name(Order order) {
 
 }  // namespace
 
-Execution::Execution(const Program& program, Arena& arena, const Options& options,
-                     std::function<size_t(size_t)> choose)
+Execution::Execution(const Program& program, Arena& arena, const Options& options, std::function<size_t(size_t)> choose)
     : program_(program), arena_(arena), options_(options), choose_(std::move(choose)), memory_(arena) {
   for (size_t t = 0; t < program.threads.size(); ++t) {
     threads_.push_back(std::make_unique<ThreadState>());
@@ -142,7 +141,8 @@ std::string Execution::describe_waits() const {
     if (thread->wait != Wait::kIdle) continue;
     waits += text(waits.empty() ? "" : "; ", program_.threads[size_t(thread->idx)].name, " waits on");
     for (size_t l = 0; l < thread->idle_polls.size(); ++l) {
-      if (thread->idle_polls[l]) waits += text(" ", arena_.describe(memory_.address_of(int(l))), " = ", memory_.newest(int(l)));
+      if (thread->idle_polls[l])
+        waits += text(" ", arena_.describe(memory_.address_of(int(l))), " = ", memory_.newest(int(l)));
     }
   }
   return waits;
@@ -185,9 +185,10 @@ int Execution::locate(ThreadState& thread, const uint64_t* address) {
   }
   const std::optional<int> location = memory_.location(address);
   if (!location) {
-    fail(Fault::kBadAccess,
-         text(program_.threads[size_t(thread.idx)].name, ": atomic operation on ", arena_.describe(address),
-              ", which is also accessed as plain data (or the program has more than ", kMaxLocations, " atomic words)"));
+    fail(
+        Fault::kBadAccess,
+        text(program_.threads[size_t(thread.idx)].name, ": atomic operation on ", arena_.describe(address),
+             ", which is also accessed as plain data (or the program has more than ", kMaxLocations, " atomic words)"));
     park(thread);
   }
   return *location;
@@ -220,8 +221,9 @@ uint64_t Execution::load(int thread_idx, const uint64_t* address, Order order) {
   const uint16_t distance = await_choice(thread, location, false);
   const uint64_t value = memory_.load(thread_idx, location, distance, order);
   thread.history = mix(thread.history, value);
-  if (with_trace_) note(thread_idx, "load ", order_name(order), " ", arena_.describe(address), " -> ", value,
-       memory_.has_unseen(thread_idx, location) ? text(" (newest is ", memory_.newest(location), ")") : "");
+  if (with_trace_)
+    note(thread_idx, "load ", order_name(order), " ", arena_.describe(address), " -> ", value,
+         memory_.has_unseen(thread_idx, location) ? text(" (newest is ", memory_.newest(location), ")") : "");
   return value;
 }
 
@@ -233,8 +235,9 @@ void Execution::store(int thread_idx, uint64_t* address, uint64_t value, Order o
   const size_t choice = distances_.size() == 1 ? 0 : choose_(distances_.size());
   memory_.store(thread_idx, location, distances_[choice], value, order);
   wrote(thread, location);
-  if (with_trace_) note(thread_idx, "store ", order_name(order), " ", arena_.describe(address), " = ", value,
-       memory_.appended() ? "" : " (before another thread's store in modification order)");
+  if (with_trace_)
+    note(thread_idx, "store ", order_name(order), " ", arena_.describe(address), " = ", value,
+         memory_.appended() ? "" : " (before another thread's store in modification order)");
 }
 
 uint64_t Execution::fetch_add(int thread_idx, uint64_t* address, uint64_t addend, Order order) {
@@ -244,7 +247,8 @@ uint64_t Execution::fetch_add(int thread_idx, uint64_t* address, uint64_t addend
   const uint64_t old = memory_.fetch_add(thread_idx, location, distance, addend, order);
   thread.history = mix(thread.history, old);
   wrote(thread, location);
-  if (with_trace_) note(thread_idx, "fetch_add ", order_name(order), " ", arena_.describe(address), " + ", addend, " -> ", old);
+  if (with_trace_)
+    note(thread_idx, "fetch_add ", order_name(order), " ", arena_.describe(address), " + ", addend, " -> ", old);
   return old;
 }
 
@@ -255,8 +259,9 @@ void Execution::plain(int thread_idx, bool by_pipe, bool is_write, const void* a
   turn(thread);
   if (!arena_.contains(address, num_bytes) || memory_.holds_atomics(address, num_bytes)) {
     const bool inside = arena_.contains(address, num_bytes);
-    fail(Fault::kBadAccess, text(who, ": ", verb, arena_.describe(address), ", ", num_bytes, " bytes, ",
-                                 inside ? "which are also accessed atomically" : "which leave their object in the arena"));
+    fail(Fault::kBadAccess,
+         text(who, ": ", verb, arena_.describe(address), ", ", num_bytes, " bytes, ",
+              inside ? "which are also accessed atomically" : "which leave their object in the arena"));
     park(thread);
   }
   if (with_trace_) note(thread_idx, verb, arena_.describe(address), ", ", num_bytes, " bytes");
@@ -264,10 +269,9 @@ void Execution::plain(int thread_idx, bool by_pipe, bool is_write, const void* a
   if (!race) return;
   const bool pipe = race->agent >= kMaxThreads;
   const std::string& other = program_.threads[size_t(race->agent % kMaxThreads)].name;
-  fail(Fault::kDataRace,
-       text("#", num_operations_, " ", who, ": ", verb, arena_.describe(address), " is not ordered after #",
-            race->operation_idx, " ", other, ": ", pipe ? "push (its pipe's " : "", race->is_write ? "write" : "read",
-            pipe ? ")" : ""));
+  fail(Fault::kDataRace, text("#", num_operations_, " ", who, ": ", verb, arena_.describe(address),
+                              " is not ordered after #", race->operation_idx, " ", other, ": ",
+                              pipe ? "push (its pipe's " : "", race->is_write ? "write" : "read", pipe ? ")" : ""));
   park(thread);
 }
 

@@ -72,13 +72,13 @@ class Execution {
     Execution* execution = nullptr;
     int idx = 0;
     Wait wait = Wait::kFinished;
-    int location = 0;        // kChoice: of the pending operation
-    bool is_write = false;   // kChoice: a read-modify-write
-    uint16_t distance = 0;   // kChoice: set by run()
-    uint64_t history = 0;    // hash of everything read; with it the thread's local state is determined
-    uint64_t place = 0;      // where in its round
-    LocationSet polls;       // read since the round began
-    LocationSet idle_polls;  // read in the round that ended in the last idle()
+    int location = 0;          // kChoice: of the pending operation
+    bool is_write = false;     // kChoice: a read-modify-write
+    uint16_t distance = 0;     // kChoice: set by run()
+    uint64_t history = 0;      // hash of everything read; with it the thread's local state is determined
+    uint64_t place = 0;        // where in its round
+    LocationSet polls;         // read since the round began
+    LocationSet idle_polls;    // read in the round that ended in the last idle()
     bool stale_retry = false;  // since the last idle() nothing new was seen and nothing written
   };
 

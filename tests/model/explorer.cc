@@ -46,7 +46,7 @@ class Explorer {
   const Options& options_;
   Execution execution_;
   std::vector<Node> path_;
-  size_t cursor_ = 0;  // how much of path_ the present execution has followed
+  size_t cursor_ = 0;                               // how much of path_ the present execution has followed
   std::unordered_map<uint64_t, uint64_t> visited_;  // fingerprint -> transitions not followed from there
   std::vector<Transition> candidates_;
   std::vector<Transition> sleep_;
@@ -184,8 +184,10 @@ Report explore(const std::function<Program(Arena&)>& make_program, const Options
   const Program program = make_program(arena);
   Report report;
   if (program.threads.empty() || program.threads.size() > size_t(kMaxThreads)) {
-    report.violation = Violation{Fault::kBadAccess, text("a program has 1..", kMaxThreads, " threads, this one has ",
-                                                         program.threads.size()), {}};
+    report.violation =
+        Violation{Fault::kBadAccess,
+                  text("a program has 1..", kMaxThreads, " threads, this one has ", program.threads.size()),
+                  {}};
     return report;
   }
   arena.snapshot();

@@ -19,7 +19,8 @@
 //            - Threads are switched only before loads and read-modify-writes. A store needs no such point because loads
 //              may return older stores anyway, and plain accesses need none because races do not depend on the
 //              interleaving.
-//            - Sleep sets: steps of different threads commute (a store may go anywhere in modification order whoever runs
+//            - Sleep sets: steps of different threads commute (a store may go anywhere in modification order whoever
+//            runs
 //              first), so that only one of their orders is followed. Only what a step makes readable is new.
 //            - Visited states, by a 64-bit fingerprint of what threads have read so far and of what they may still see.
 //              (A collision could hide states: at 10 million states its probability is 3 in a million.)

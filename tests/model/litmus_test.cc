@@ -20,8 +20,8 @@ using Body = std::function<void(ModelPlatform&, Words&, Registers&)>;
 using Outcome = std::vector<uint64_t>;
 using Outcomes = std::set<Outcome>;
 
-Report explore_bodies(const std::vector<Body>& bodies, const std::function<void(const Words&, const Registers&)>& at_end,
-                      bool reduce) {
+Report explore_bodies(const std::vector<Body>& bodies,
+                      const std::function<void(const Words&, const Registers&)>& at_end, bool reduce) {
   Registers registers{};
   return explore(
       [&](Arena& arena) {
@@ -32,7 +32,8 @@ Report explore_bodies(const std::vector<Body>& bodies, const std::function<void(
         arena.name(&words->data, "data");
         Program program;
         for (size_t t = 0; t < bodies.size(); ++t) {
-          program.threads.push_back({"T" + std::to_string(t), [&, t, words](ModelPlatform& p) { bodies[t](p, *words, registers); }});
+          program.threads.push_back(
+              {"T" + std::to_string(t), [&, t, words](ModelPlatform& p) { bodies[t](p, *words, registers); }});
         }
         program.check_at_end = [&, words] {
           if (at_end) at_end(*words, registers);
@@ -75,19 +76,22 @@ Outcomes all_pairs() { return {{0, 0}, {0, 1}, {1, 0}, {1, 1}}; }
 
 TEST(Litmus, MessagePassingWithReleaseAndAcquireIsNeverStale) {
   EXPECT_EQ(outcomes({[](auto& p, Words& w, auto&) { p.store_relaxed(&w.x, 1), p.store_release(&w.y, 1); },
-                      [](auto& p, Words& w, auto& r) { r[0] = p.load_acquire(&w.y), r[1] = p.load_relaxed(&w.x); }}, 2),
+                      [](auto& p, Words& w, auto& r) { r[0] = p.load_acquire(&w.y), r[1] = p.load_relaxed(&w.x); }},
+                     2),
             (Outcomes{{0, 0}, {0, 1}, {1, 1}}));
 }
 
 TEST(Litmus, MessagePassingWithRelaxedPublishMayBeStale) {
   EXPECT_EQ(outcomes({[](auto& p, Words& w, auto&) { p.store_relaxed(&w.x, 1), p.store_relaxed(&w.y, 1); },
-                      [](auto& p, Words& w, auto& r) { r[0] = p.load_acquire(&w.y), r[1] = p.load_relaxed(&w.x); }}, 2),
+                      [](auto& p, Words& w, auto& r) { r[0] = p.load_acquire(&w.y), r[1] = p.load_relaxed(&w.x); }},
+                     2),
             all_pairs());
 }
 
 TEST(Litmus, MessagePassingWithRelaxedReceiveMayBeStale) {
   EXPECT_EQ(outcomes({[](auto& p, Words& w, auto&) { p.store_relaxed(&w.x, 1), p.store_release(&w.y, 1); },
-                      [](auto& p, Words& w, auto& r) { r[0] = p.load_relaxed(&w.y), r[1] = p.load_relaxed(&w.x); }}, 2),
+                      [](auto& p, Words& w, auto& r) { r[0] = p.load_relaxed(&w.y), r[1] = p.load_relaxed(&w.x); }},
+                     2),
             all_pairs());
 }
 
@@ -96,25 +100,35 @@ const Body kReadDataWhenYIsSet = [](auto& p, Words& w, auto&) {
 };
 
 TEST(Litmus, PlainDataPublishedByReleaseAndReadAfterAcquireDoesNotRace) {
-  EXPECT_EQ(fault_of({[](auto& p, Words& w, auto&) { p.template write<uint64_t>(&w.data, 7), p.store_release(&w.y, 1); },
-                      kReadDataWhenYIsSet}), std::nullopt);
+  EXPECT_EQ(
+      fault_of({[](auto& p, Words& w, auto&) { p.template write<uint64_t>(&w.data, 7), p.store_release(&w.y, 1); },
+                kReadDataWhenYIsSet}),
+      std::nullopt);
 }
 
 TEST(Litmus, PlainDataPublishedByRelaxedStoreRaces) {
-  EXPECT_EQ(fault_of({[](auto& p, Words& w, auto&) { p.template write<uint64_t>(&w.data, 7), p.store_relaxed(&w.y, 1); },
-                      kReadDataWhenYIsSet}), Fault::kDataRace);
+  EXPECT_EQ(
+      fault_of({[](auto& p, Words& w, auto&) { p.template write<uint64_t>(&w.data, 7), p.store_relaxed(&w.y, 1); },
+                kReadDataWhenYIsSet}),
+      Fault::kDataRace);
 }
 
 TEST(Litmus, PlainDataReadAfterRelaxedLoadRaces) {
-  EXPECT_EQ(fault_of({[](auto& p, Words& w, auto&) { p.template write<uint64_t>(&w.data, 7), p.store_release(&w.y, 1); },
-                      [](auto& p, Words& w, auto&) { if (p.load_relaxed(&w.y) == 1) p.read(&w.data); }}),
-            Fault::kDataRace);
+  EXPECT_EQ(
+      fault_of({[](auto& p, Words& w, auto&) { p.template write<uint64_t>(&w.data, 7), p.store_release(&w.y, 1); },
+                [](auto& p, Words& w, auto&) {
+                  if (p.load_relaxed(&w.y) == 1) p.read(&w.data);
+                }}),
+      Fault::kDataRace);
 }
 
 TEST(Litmus, PlainWriteAfterTheReleaseRacesWithTheReader) {
-  EXPECT_EQ(fault_of({[](auto& p, Words& w, auto&) { p.store_release(&w.y, 1), p.template write<uint64_t>(&w.data, 7); },
-                      [](auto& p, Words& w, auto&) { if (p.load_acquire(&w.y) == 1) p.read(&w.data); }}),
-            Fault::kDataRace);
+  EXPECT_EQ(
+      fault_of({[](auto& p, Words& w, auto&) { p.store_release(&w.y, 1), p.template write<uint64_t>(&w.data, 7); },
+                [](auto& p, Words& w, auto&) {
+                  if (p.load_acquire(&w.y) == 1) p.read(&w.data);
+                }}),
+      Fault::kDataRace);
 }
 
 TEST(Litmus, PlainReadsOfTwoThreadsDoNotRace) {
@@ -124,7 +138,8 @@ TEST(Litmus, PlainReadsOfTwoThreadsDoNotRace) {
 
 TEST(Litmus, PlainWritesToDifferentBytesOfOneWordDoNotRace) {
   const auto half = [](size_t idx) {
-    return [idx](auto& p, Words& w, auto&) { p.template write<uint32_t>(reinterpret_cast<uint32_t*>(&w.data) + idx, 1); };
+    return
+        [idx](auto& p, Words& w, auto&) { p.template write<uint32_t>(reinterpret_cast<uint32_t*>(&w.data) + idx, 1); };
   };
   EXPECT_EQ(fault_of({half(0), half(1)}), std::nullopt);
   EXPECT_EQ(fault_of({half(0), half(0)}), Fault::kDataRace);
@@ -132,12 +147,17 @@ TEST(Litmus, PlainWritesToDifferentBytesOfOneWordDoNotRace) {
 
 TEST(Litmus, RowsPushedAndDrainedArePublishedByTheRelease) {
   EXPECT_EQ(fault_of({[](auto& p, Words& w, auto&) { p.push(&w.z, &w.data, 8), p.drain(), p.store_release(&w.y, 1); },
-                      [](auto& p, Words& w, auto&) { if (p.load_acquire(&w.y) == 1) p.read(&w.data); }}), std::nullopt);
+                      [](auto& p, Words& w, auto&) {
+                        if (p.load_acquire(&w.y) == 1) p.read(&w.data);
+                      }}),
+            std::nullopt);
 }
 
 TEST(Litmus, RowsPublishedWithoutDrainRace) {
   EXPECT_EQ(fault_of({[](auto& p, Words& w, auto&) { p.push(&w.z, &w.data, 8), p.store_release(&w.y, 1), p.drain(); },
-                      [](auto& p, Words& w, auto&) { if (p.load_acquire(&w.y) == 1) p.read(&w.data); }}),
+                      [](auto& p, Words& w, auto&) {
+                        if (p.load_acquire(&w.y) == 1) p.read(&w.data);
+                      }}),
             Fault::kDataRace);
 }
 
@@ -146,12 +166,14 @@ TEST(Litmus, TheSourceOfAPushMustNotChangeBeforeDrain) {
             Fault::kDataRace);
   EXPECT_EQ(fault_of({[](auto& p, Words& w, auto&) {
               p.push(&w.z, &w.data, 8), p.drain(), p.template write<uint64_t>(&w.z, 1);
-            }}), std::nullopt);
+            }}),
+            std::nullopt);
 }
 
 TEST(Litmus, StoreBufferingMayLeaveBothReadersWithZero) {
   EXPECT_EQ(outcomes({[](auto& p, Words& w, auto& r) { p.store_release(&w.x, 1), r[0] = p.load_acquire(&w.y); },
-                      [](auto& p, Words& w, auto& r) { p.store_release(&w.y, 1), r[1] = p.load_acquire(&w.x); }}, 2),
+                      [](auto& p, Words& w, auto& r) { p.store_release(&w.y, 1), r[1] = p.load_acquire(&w.x); }},
+                     2),
             all_pairs());
 }
 
@@ -168,7 +190,8 @@ TEST(Litmus, StoreBufferingThroughReadModifyWritesOfOneWordCannotGiveTwoZeros) {
 
 TEST(Litmus, LoadBufferingIsExcludedByDesign) {
   EXPECT_EQ(outcomes({[](auto& p, Words& w, auto& r) { r[0] = p.load_relaxed(&w.x), p.store_relaxed(&w.y, 1); },
-                      [](auto& p, Words& w, auto& r) { r[1] = p.load_relaxed(&w.y), p.store_relaxed(&w.x, 1); }}, 2),
+                      [](auto& p, Words& w, auto& r) { r[1] = p.load_relaxed(&w.y), p.store_relaxed(&w.x, 1); }},
+                     2),
             (Outcomes{{0, 0}, {0, 1}, {1, 0}}));
 }
 
@@ -178,13 +201,15 @@ TEST(Litmus, ReadersOfIndependentWritesMayDisagreeEvenWithAcquire) {
   EXPECT_EQ(outcomes({[](auto& p, Words& w, auto&) { p.store_release(&w.x, 1); },
                       [](auto& p, Words& w, auto&) { p.store_release(&w.y, 1); },
                       [](auto& p, Words& w, auto& r) { r[0] = p.load_acquire(&w.x), r[1] = p.load_acquire(&w.y); },
-                      [](auto& p, Words& w, auto& r) { r[2] = p.load_acquire(&w.y), r[3] = p.load_acquire(&w.x); }}, 4),
+                      [](auto& p, Words& w, auto& r) { r[2] = p.load_acquire(&w.y), r[3] = p.load_acquire(&w.x); }},
+                     4),
             all);
 }
 
 TEST(Litmus, ReadsOfOneWordNeverGoBackwards) {
   EXPECT_EQ(outcomes({[](auto& p, Words& w, auto&) { p.store_relaxed(&w.x, 1), p.store_relaxed(&w.x, 2); },
-                      [](auto& p, Words& w, auto& r) { r[0] = p.load_relaxed(&w.x), r[1] = p.load_relaxed(&w.x); }}, 2),
+                      [](auto& p, Words& w, auto& r) { r[0] = p.load_relaxed(&w.x), r[1] = p.load_relaxed(&w.x); }},
+                     2),
             (Outcomes{{0, 0}, {0, 1}, {0, 2}, {1, 1}, {1, 2}, {2, 2}}));
 }
 
@@ -192,7 +217,8 @@ TEST(Litmus, TwoReadersAgreeOnTheOrderOfTwoWritesToOneWord) {
   const Body read_01 = [](auto& p, Words& w, auto& r) { r[0] = p.load_relaxed(&w.x), r[1] = p.load_relaxed(&w.x); };
   const Body read_23 = [](auto& p, Words& w, auto& r) { r[2] = p.load_relaxed(&w.x), r[3] = p.load_relaxed(&w.x); };
   const Outcomes found = outcomes({[](auto& p, Words& w, auto&) { p.store_relaxed(&w.x, 1); },
-                                   [](auto& p, Words& w, auto&) { p.store_relaxed(&w.x, 2); }, read_01, read_23}, 4);
+                                   [](auto& p, Words& w, auto&) { p.store_relaxed(&w.x, 2); }, read_01, read_23},
+                                  4);
   EXPECT_TRUE(found.contains({1, 2, 1, 2}));
   EXPECT_TRUE(found.contains({2, 1, 2, 1}));
   EXPECT_FALSE(found.contains({1, 2, 2, 1}));
@@ -201,14 +227,16 @@ TEST(Litmus, TwoReadersAgreeOnTheOrderOfTwoWritesToOneWord) {
 
 TEST(Litmus, AThreadReadsItsOwnWriteOrALaterOne) {
   EXPECT_EQ(outcomes({[](auto& p, Words& w, auto& r) { p.store_relaxed(&w.x, 1), r[0] = p.load_relaxed(&w.x); },
-                      [](auto& p, Words& w, auto&) { p.store_relaxed(&w.x, 2); }}, 1, true),
+                      [](auto& p, Words& w, auto&) { p.store_relaxed(&w.x, 2); }},
+                     1, true),
             (Outcomes{{1, 1, 0}, {1, 2, 0}, {2, 2, 0}}));
 }
 
 TEST(Litmus, WritesToTwoWordsMayEndUpInOppositeOrders) {
   // x and y may both keep their first thread's value: modification orders need not fit one interleaving.
   EXPECT_EQ(outcomes({[](auto& p, Words& w, auto&) { p.store_release(&w.x, 1), p.store_release(&w.y, 2); },
-                      [](auto& p, Words& w, auto&) { p.store_release(&w.y, 1), p.store_release(&w.x, 2); }}, 0, true),
+                      [](auto& p, Words& w, auto&) { p.store_release(&w.y, 1), p.store_release(&w.x, 2); }},
+                     0, true),
             (Outcomes{{1, 1}, {1, 2}, {2, 1}, {2, 2}}));
 }
 
@@ -216,7 +244,8 @@ TEST(Litmus, CausalityPassesThroughAThirdThread) {
   const Outcomes found =
       outcomes({[](auto& p, Words& w, auto&) { p.store_relaxed(&w.x, 1), p.store_release(&w.y, 1); },
                 [](auto& p, Words& w, auto& r) { r[0] = p.load_acquire(&w.y), p.store_release(&w.z, 1); },
-                [](auto& p, Words& w, auto& r) { r[1] = p.load_acquire(&w.z), r[2] = p.load_relaxed(&w.x); }}, 3);
+                [](auto& p, Words& w, auto& r) { r[1] = p.load_acquire(&w.z), r[2] = p.load_relaxed(&w.x); }},
+               3);
   EXPECT_FALSE(found.contains({1, 1, 0}));
   EXPECT_EQ(found.size(), 7u);
 }
@@ -225,24 +254,32 @@ TEST(Litmus, ReadModifyWritesLoseNoUpdate) {
   const auto adder = [](size_t idx) {
     return [idx](auto& p, Words& w, auto& r) { r[idx] = p.fetch_add_relaxed(&w.x, 1); };
   };
-  EXPECT_EQ(outcomes({adder(0), adder(1), adder(2)}, 3, true),
-            (Outcomes{{0, 1, 2, 3, 0}, {0, 2, 1, 3, 0}, {1, 0, 2, 3, 0}, {1, 2, 0, 3, 0}, {2, 0, 1, 3, 0}, {2, 1, 0, 3, 0}}));
+  EXPECT_EQ(
+      outcomes({adder(0), adder(1), adder(2)}, 3, true),
+      (Outcomes{{0, 1, 2, 3, 0}, {0, 2, 1, 3, 0}, {1, 0, 2, 3, 0}, {1, 2, 0, 3, 0}, {2, 0, 1, 3, 0}, {2, 1, 0, 3, 0}}));
 }
 
 TEST(Litmus, NoStoreComesBetweenAReadModifyWriteAndWhatItRead) {
   EXPECT_EQ(outcomes({[](auto& p, Words& w, auto& r) { r[0] = p.fetch_add_relaxed(&w.x, 1); },
-                      [](auto& p, Words& w, auto&) { p.store_relaxed(&w.x, 10); }}, 1, true),
+                      [](auto& p, Words& w, auto&) { p.store_relaxed(&w.x, 10); }},
+                     1, true),
             (Outcomes{{0, 10, 0}, {10, 11, 0}}));
 }
 
 TEST(Litmus, AReadModifyWriteContinuesAReleaseSequence) {
-  const Body reader = [](auto& p, Words& w, auto&) { if (p.load_acquire(&w.x) == 2) p.read(&w.data); };
-  const Body writer = [](auto& p, Words& w, auto&) { p.template write<uint64_t>(&w.data, 7), p.store_release(&w.x, 1); };
+  const Body reader = [](auto& p, Words& w, auto&) {
+    if (p.load_acquire(&w.x) == 2) p.read(&w.data);
+  };
+  const Body writer = [](auto& p, Words& w, auto&) {
+    p.template write<uint64_t>(&w.data, 7), p.store_release(&w.x, 1);
+  };
   EXPECT_EQ(fault_of({writer, [](auto& p, Words& w, auto&) { p.fetch_add_relaxed(&w.x, 1); }, reader}), std::nullopt);
 }
 
 TEST(Litmus, APlainRelaxedStoreEndsAReleaseSequence) {
-  const Body reader = [](auto& p, Words& w, auto&) { if (p.load_acquire(&w.x) == 2) p.read(&w.data); };
+  const Body reader = [](auto& p, Words& w, auto&) {
+    if (p.load_acquire(&w.x) == 2) p.read(&w.data);
+  };
   EXPECT_EQ(fault_of({[](auto& p, Words& w, auto&) {
                         p.template write<uint64_t>(&w.data, 7), p.store_release(&w.x, 1), p.store_relaxed(&w.x, 2);
                       },

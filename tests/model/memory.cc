@@ -10,7 +10,11 @@ constexpr size_t kNumWords = Arena::kCapacityBytes / Arena::kWordBytes;
 }
 
 Memory::Memory(Arena& arena)
-    : arena_(arena), location_of_word_(kNumWords, -1), accesses_(kNumWords), is_plain_(kNumWords), is_atomic_(kNumWords) {}
+    : arena_(arena),
+      location_of_word_(kNumWords, -1),
+      accesses_(kNumWords),
+      is_plain_(kNumWords),
+      is_atomic_(kNumWords) {}
 
 void Memory::begin(int num_threads) {
   num_threads_ = num_threads;

@@ -106,10 +106,10 @@ class Memory {
  private:
   struct Store {
     uint64_t value;
-    uint16_t index;         // in order of execution; index into Location::position
-    bool is_rmw;            // reads its predecessor, so that nothing may come between
-    bool carries_view;      // heads or continues a release sequence
-    uint32_t view_idx;      // into carried_views_
+    uint16_t index;     // in order of execution; index into Location::position
+    bool is_rmw;        // reads its predecessor, so that nothing may come between
+    bool carries_view;  // heads or continues a release sequence
+    uint32_t view_idx;  // into carried_views_
   };
   struct Location {
     size_t word_idx;
@@ -132,8 +132,8 @@ class Memory {
   Arena& arena_;
   int num_threads_ = 0;
   std::vector<View> views_;
-  std::vector<Location> locations_;           // found so far in any execution
-  std::vector<int16_t> location_of_word_;     // -1: none
+  std::vector<Location> locations_;        // found so far in any execution
+  std::vector<int16_t> location_of_word_;  // -1: none
   std::vector<View> carried_views_;
   std::vector<std::vector<PlainAccess>> accesses_;  // per word of the arena
   std::vector<uint32_t> plain_words_;               // words accessed as plain data in this execution

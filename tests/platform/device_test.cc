@@ -25,14 +25,20 @@ class Gate {
   ~Gate() { release(); }
   void release() { open_->store(1, std::memory_order_release); }  // pairs with acquire in the task of hold()
   Status hold(Stream& stream) {
+    // Longer than the test's own time limit: a call that wrongly waits for the gate hangs, and the test fails.
     return stream.post([open = open_] {
-      wait_until([&] { return open->load(std::memory_order_acquire) != 0; }, soon());
+      wait_until([&] { return open->load(std::memory_order_acquire) != 0; }, Deadline::after_ns(600 * kSecond));
     });
   }
 
  private:
   std::shared_ptr<std::atomic<uint32_t>> open_ = std::make_shared<std::atomic<uint32_t>>(0);
 };
+
+// Gives a stream that nothing holds back ample time to finish.
+bool gets_idle(Stream& stream) {
+  return wait_until([&] { return stream.idle(); }, Deadline::after_ns(20 * kMillisecond)) == WaitResult::kReady;
+}
 
 Stream* new_stream(StreamOrder order) {
   auto stream = Device::current().create_stream(order);
@@ -81,6 +87,7 @@ TEST(Device, DefaultStreamRunsAfterEarlierWorkOfBlockingStreams) {
     auto default_stream = Device::stream_for_post(nullptr);
     ASSERT_TRUE(default_stream.ok());
     ASSERT_TRUE(default_stream.value()->post([&] { seen = value; }).ok());
+    EXPECT_FALSE(gets_idle(*default_stream.value()));
     gate.release();
     ASSERT_TRUE(default_stream.value()->synchronize(soon()).ok());
     EXPECT_EQ(seen, 1);
@@ -100,6 +107,7 @@ TEST(Device, BlockingStreamsRunAfterEarlierWorkOfTheDefaultStream) {
     Stream* const blocking = Device::stream_for_post(handle).value();
     ASSERT_EQ(blocking, handle);
     ASSERT_TRUE(blocking->post([&] { seen = value; }).ok());
+    EXPECT_FALSE(gets_idle(*blocking));
     gate.release();
     ASSERT_TRUE(blocking->synchronize(soon()).ok());
     EXPECT_EQ(seen, 1);

@@ -17,7 +17,10 @@ struct EventTest : ::testing::Test {
   void TearDown() override { open_gate(); }
   // Holds a stream up until the test opens the gate.
   Status hold(Stream& stream) {
-    return stream.post([this] { wait_until([this] { return gate.load(std::memory_order_acquire) != 0; }, soon()); });
+    return stream.post([this](Stream& self) {
+      const WaitResult result = wait_until([this] { return gate.load(std::memory_order_acquire) != 0; }, soon());
+      if (result != WaitResult::kReady) self.fail(Status::internal("the gate was never opened"));
+    });
   }
   void open_gate() { gate.store(1, std::memory_order_release); }  // pairs with acquire in hold()
 
@@ -52,7 +55,8 @@ TEST_F(EventTest, HoldsAnotherStreamBackUntilThen) {
   ASSERT_TRUE(event.record(*first).ok());
   ASSERT_TRUE(second->wait(event).ok());
   ASSERT_TRUE(second->post([&] { seen = value; }).ok());
-  EXPECT_FALSE(second->idle());
+  // Ample time for a stream that nothing holds back.
+  EXPECT_EQ(wait_until([&] { return second->idle(); }, Deadline::after_ns(20 * kMillisecond)), WaitResult::kTimeout);
   open_gate();
   ASSERT_TRUE(second->synchronize(soon()).ok());
   EXPECT_EQ(seen, 42);

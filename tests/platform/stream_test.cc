@@ -180,6 +180,7 @@ TEST(Stream, WakesEveryThreadThatSleepsInSynchronize) {
       num_awake.fetch_add(1);
     });
   }
+  const uint64_t begin_ns = now_ns();
   const timespec gap{0, 2'000'000};  // long enough that they really sleep on the futex; nothing depends on it
   for (Gate& gate : gates) {
     clock_nanosleep(CLOCK_MONOTONIC, 0, &gap, nullptr);
@@ -187,6 +188,7 @@ TEST(Stream, WakesEveryThreadThatSleepsInSynchronize) {
   }
   for (std::thread& sleeper : sleepers) sleeper.join();
   EXPECT_EQ(num_awake.load(), 3);
+  EXPECT_LT(now_ns() - begin_ns, 10 * kSecond);  // woken, not merely timed out
 }
 
 TEST(Stream, OneStreamsWaitNeverHoldsUpAnother) {

@@ -17,14 +17,18 @@ namespace switchyard::testing {
 
 class ThreadRanks {
  public:
-  explicit ThreadRanks(int num_ranks, Communicator::Options options = {}) : comms_(size_t(num_ranks)) {
+  // `nodes`: the pretended node of each rank; empty: all on one.
+  explicit ThreadRanks(int num_ranks, Communicator::Options options = {}, std::vector<int> nodes = {})
+      : comms_(size_t(num_ranks)) {
     const auto id = create_unique_id();
     if (!id.ok()) {
       ADD_FAILURE() << id.status().to_string();
       return;
     }
     on_all([&](int rank) {
-      auto comm = Communicator::create(id.value(), rank, num_ranks, options);
+      Communicator::Options mine = options;
+      if (!nodes.empty()) mine.node_id = nodes[size_t(rank)];
+      auto comm = Communicator::create(id.value(), rank, num_ranks, mine);
       ASSERT_TRUE(comm.ok()) << comm.status().to_string();
       comms_[size_t(rank)] = std::move(comm).value();
     });

@@ -25,6 +25,8 @@ struct NetDirect {
   void* endpoint;
   bool (*put)(void* endpoint, int peer, uint32_t to_window, uint64_t to_offset, uint32_t from_window, uint64_t from_offset,
               uint64_t num_bytes, uint32_t signal_window, uint64_t signal_offset, uint64_t signal_value);
+  bool (*put_value)(void* endpoint, int peer, uint32_t to_window, uint64_t to_offset, uint64_t value, uint32_t num_bytes,
+                    uint32_t signal_window, uint64_t signal_offset, uint64_t signal_value);
   bool (*flush)(void* endpoint);
 };
 

@@ -58,10 +58,19 @@ class Gin {
   SWITCHYARD_DEVICE GinStatus put_value(int peer, const WindowView& to, uint64_t to_offset, T value,
                                         Remote remote = {}) const {
     static_assert(sizeof(T) <= 8);
-    if (!to.reaches(peer)) return GinStatus::kFailed;  // inline values need the network's own ring (not there yet)
-    p_.store_relaxed_thread(to.template lsa_as<T>(to_offset, peer), value);
-    add_signal(peer, remote);
-    return GinStatus::kOk;
+    if (to.reaches(peer)) {
+      p_.store_relaxed_thread(to.template lsa_as<T>(to_offset, peer), value);
+      add_signal(peer, remote);
+      return GinStatus::kOk;
+    }
+    uint64_t bits = 0;
+    for (unsigned i = 0; i < sizeof(T); ++i) {
+      reinterpret_cast<unsigned char*>(&bits)[i] = reinterpret_cast<const unsigned char*>(&value)[i];
+    }
+    const SignalAdd action = as_signal(remote);
+    const bool posted = p_.net_put_value(comm_.net, peer, to.id, to_offset, bits, sizeof(T), comm_.resources.id,
+                                         comm_.signal_offset(context_, action.signal), action.value);
+    return posted ? GinStatus::kOk : GinStatus::kFailed;
   }
 
   SWITCHYARD_DEVICE GinStatus signal(int peer, SignalAdd action) const {
@@ -103,12 +112,13 @@ class Gin {
   SWITCHYARD_DEVICE void count(CounterAdd action) const {
     p_.add_release_thread(&comm_.counters[context_ * comm_.num_counters + action.counter], uint64_t{1});
   }
+  // To the network a value of 0 means no signal.
+  SWITCHYARD_DEVICE static SignalAdd as_signal(NoAction) { return {0, 0}; }
+  SWITCHYARD_DEVICE static SignalAdd as_signal(SignalAdd action) { return action; }
+  template <class Remote>
   SWITCHYARD_DEVICE GinStatus net_put(int peer, uint32_t to, uint64_t to_offset, uint32_t from, uint64_t from_offset,
-                                      uint64_t num_bytes, NoAction) const {
-    return net_put(peer, to, to_offset, from, from_offset, num_bytes, SignalAdd{0, 0});
-  }
-  SWITCHYARD_DEVICE GinStatus net_put(int peer, uint32_t to, uint64_t to_offset, uint32_t from, uint64_t from_offset,
-                                      uint64_t num_bytes, SignalAdd action) const {
+                                      uint64_t num_bytes, Remote remote) const {
+    const SignalAdd action = as_signal(remote);
     const bool posted = p_.net_put(comm_.net, peer, to, to_offset, from, from_offset, num_bytes, comm_.resources.id,
                                    comm_.signal_offset(context_, action.signal), action.value);
     return posted ? GinStatus::kOk : GinStatus::kFailed;

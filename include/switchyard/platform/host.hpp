@@ -50,11 +50,13 @@ class HostPlatform {
   uint64_t fetch_add(uint64_t* word, uint64_t value) const {
     return std::atomic_ref<uint64_t>(*word).fetch_add(value, std::memory_order_acq_rel);
   }
-  // Stores only if the word is still 0: the first one wins.
-  void store_once(uint64_t* word, uint64_t value) const {
+  // Stores only if the word is still 0: the first one wins, and is told so.
+  bool store_once(uint64_t* word, uint64_t value) const {
     uint64_t expected = 0;
-    std::atomic_ref<uint64_t>(*word).compare_exchange_strong(expected, value, std::memory_order_relaxed);
+    return std::atomic_ref<uint64_t>(*word).compare_exchange_strong(expected, value, std::memory_order_relaxed);
   }
+  // Has the host raised this flag? The answer may come late: where a look crosses a bus, only some calls look.
+  bool raised(const uint32_t* flag) const { return load_relaxed(flag) != 0; }
 
   // The same for one thread of a cooperative group (device/coop.hpp), without the warp.
   template <class T>
@@ -110,6 +112,11 @@ class HostPlatform {
                uint64_t signal_value) const {
     return net.endpoint != nullptr && net.put(net.endpoint, peer, to_window, to_offset, from_window, from_offset, num_bytes,
                                               signal_window, signal_offset, signal_value);
+  }
+  bool net_put_value(const NetDirect& net, int peer, uint32_t to_window, uint64_t to_offset, uint64_t value,
+                     uint32_t num_bytes, uint32_t signal_window, uint64_t signal_offset, uint64_t signal_value) const {
+    return net.endpoint != nullptr && net.put_value(net.endpoint, peer, to_window, to_offset, value, num_bytes,
+                                                    signal_window, signal_offset, signal_value);
   }
   bool net_flush(const NetDirect& net) const { return net.flush(net.endpoint); }
 

@@ -45,7 +45,7 @@ Stream::Stream(StreamOptions options)
       worker_([this] { work(); }) {}
 
 Stream::~Stream() {
-  stopping_.store(true, std::memory_order_relaxed);  // ordered by the exchange below
+  stopping_.store(true, std::memory_order_release);  // pairs with acquire in work()
   // acq_rel; pairs with the exchange in sleep_until_posted()
   if (worker_sleeps_.exchange(0, std::memory_order_acq_rel) != 0) futex_wake_all(worker_sleeps_);
   worker_.join();
@@ -88,9 +88,8 @@ void Stream::work() {
   for (;;) {
     if (poll_for_task()) {
       run_next();
-    } else if (stopping_.load(std::memory_order_relaxed)) {
-      // Nobody posts to a stream that is being destroyed, so the ring, found empty, stays so.
-      if (idle()) return;
+    } else if (stopping_.load(std::memory_order_acquire)) {  // pairs with release in ~Stream(): all posts are visible
+      if (idle()) return;                                    // and since nobody posts any more, the ring stays empty
     } else {
       sleep_until_posted();
     }

@@ -75,8 +75,8 @@ class Backoff {
 };
 
 // Waits until ready() is true, the deadline passes, or *abort becomes nonzero (abort may be null).
-// ready() runs on this thread, often; it is looked at once more after the deadline, so that a thread that was not
-// scheduled for long does not report a timeout for something that is there.
+// ready() runs on this thread, often, and always once more after the clock was seen to pass the deadline: a thread that
+// was not scheduled for long does not report a timeout for something that is there.
 // BLOCKING  until the deadline; may overshoot it by one nap (Backoff::kMaxNapNs).
 template <class Pred>
 WaitResult wait_until(Pred ready, Deadline deadline, const std::atomic<uint32_t>* abort = nullptr) {
@@ -85,7 +85,7 @@ WaitResult wait_until(Pred ready, Deadline deadline, const std::atomic<uint32_t>
     if (ready()) return WaitResult::kReady;
     // acquire; pairs with the release store of whoever raises the abort flag, so that the reason is visible
     if (abort != nullptr && abort->load(std::memory_order_acquire) != 0) return WaitResult::kAborted;
-    if (backoff.now_ns() >= deadline.at_ns()) return ready() ? WaitResult::kReady : WaitResult::kTimeout;
+    if (backoff.now_ns() >= deadline.at_ns()) return WaitResult::kTimeout;
     backoff.pause();
   }
 }

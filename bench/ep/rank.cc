@@ -1,0 +1,115 @@
+#include "bench/ep/rank.hpp"
+
+#include <cstring>
+
+#include "bench/ep/check.hpp"
+
+namespace switchyard::bench {
+
+Result<std::unique_ptr<EpRank>> EpRank::create(const EpSpec& spec, Communicator& comm) {
+  std::unique_ptr<EpRank> rank(new EpRank(spec, comm));
+  SWITCHYARD_ASSIGN(rank->stream_, Stream::create({text("rank ", comm.rank()), comm.rank(), comm.num_ranks()}));
+  SWITCHYARD_TRY(rank->allocate());
+  rank->fill_inputs();
+  SWITCHYARD_TRY(rank->open());
+  return rank;
+}
+
+Status EpRank::allocate() {
+  const auto tokens = size_t(spec_.tokens), topk = size_t(spec_.topk);
+  const size_t num_rows = spec_.outer(rank()) * spec_.inner();
+  const size_t most_rows = spec_.outer(0) * spec_.inner();  // a window has one size; rank 0 has the most experts
+  const size_t num_words = spec_.expert_major() ? 0 : num_rows * topk;
+  const bool windows = spec_.zero_copy;
+  SWITCHYARD_ASSIGN(tokens_, Buffer::create(comm_, tokens * spec_.input_bytes()));
+  SWITCHYARD_ASSIGN(indices_, Buffer::create(comm_, tokens * topk * sizeof(int64_t)));
+  SWITCHYARD_ASSIGN(weights_, Buffer::create(comm_, tokens * topk * sizeof(float)));
+  SWITCHYARD_ASSIGN(arrived_, Buffer::create(comm_, most_rows * spec_.arriving_bytes(), windows));
+  SWITCHYARD_ASSIGN(arrived_scales_, Buffer::create(comm_, most_rows * spec_.scale_bytes(), windows && spec_.fp8()));
+  SWITCHYARD_ASSIGN(arrived_indices_, Buffer::create(comm_, num_words * sizeof(int32_t)));
+  SWITCHYARD_ASSIGN(arrived_weights_, Buffer::create(comm_, num_words * sizeof(float)));
+  SWITCHYARD_ASSIGN(counters_, Buffer::create(comm_, spec_.outer(rank()) * sizeof(int32_t)));
+  if (spec_.fp8()) {
+    SWITCHYARD_ASSIGN(results_, Buffer::create(comm_, most_rows * spec_.result_bytes(), windows));
+  }
+  SWITCHYARD_ASSIGN(row_scales_, Buffer::create(comm_, spec_.nvfp4() ? num_rows * sizeof(float) : 0));
+  SWITCHYARD_ASSIGN(combined_, Buffer::create(comm_, tokens * spec_.result_bytes()));
+  return {};
+}
+
+void EpRank::fill_inputs() {
+  for (int token = 0; token < spec_.tokens; token++) {
+    const std::vector<std::byte> row = token_row(spec_, plan_.routing(), rank(), token);
+    std::memcpy(tokens_->row(size_t(token), row.size()), row.data(), row.size());
+  }
+  std::copy(plan_.experts(rank()).begin(), plan_.experts(rank()).end(), indices_->span<int64_t>().begin());
+  std::copy(plan_.weights(rank()).begin(), plan_.weights(rank()).end(), weights_->span<float>().begin());
+}
+
+Status EpRank::open() {
+  ep::GroupConfig config;
+  config.num_experts = uint32_t(spec_.experts);
+  config.max_tokens_per_rank = uint32_t(spec_.tokens);
+  config.max_token_bytes = uint32_t(std::max(spec_.arriving_bytes() + spec_.scale_bytes(), spec_.result_bytes()));
+  SWITCHYARD_ASSIGN(group_, ep::Group::create(comm_, config));
+  const auto layout = spec_.expert_major() ? ep::Layout::kExpertMajor : ep::Layout::kRankMajor;
+  for (auto& handle : handles_) {
+    SWITCHYARD_ASSIGN(handle, ep::Handle::create(*group_, layout, spec_.topk, nullptr, 0));
+    SWITCHYARD_TRY(handle->update(indices_->tensor(DType::kInt64, {size_t(spec_.tokens), size_t(spec_.topk)})));
+  }
+  return {};
+}
+
+Status EpRank::post_dispatch(bool send_only, int handle_idx) {
+  const size_t outer = spec_.outer(rank()), inner = spec_.inner();
+  const auto tokens = size_t(spec_.tokens), hidden = size_t(spec_.hidden), topk = size_t(spec_.topk);
+  ep::DispatchArgs args;
+  args.tokens = tokens_->tensor(spec_.element(), {tokens, hidden});
+  args.out_tokens = arrived_->tensor(spec_.fp8() ? DType::kFloat8E4M3 : spec_.element(), {outer, inner, hidden});
+  if (spec_.fp8()) {
+    args.quant = ep::DispatchQuant::kFusedFp8;
+    args.out_scales = arrived_scales_->tensor(DType::kFloat32, {outer, inner, spec_.num_scales()});
+  }
+  args.has_layout_info = true;
+  if (spec_.expert_major()) {
+    args.layout_info.expert_counters = counters_->tensor(DType::kInt32, {outer});
+  } else {
+    args.topk_weights = weights_->tensor(DType::kFloat32, {tokens, topk});
+    args.out_topk_idx = arrived_indices_->tensor(DType::kInt32, {outer, inner, topk});
+    args.out_topk_weights = arrived_weights_->tensor(DType::kFloat32, {outer, inner, topk});
+    args.layout_info.src_rank_counters = counters_->tensor(DType::kInt32, {outer});
+  }
+  args.send_only = send_only;
+  return handles_[size_t(handle_idx)]->dispatch(args, stream_ref());
+}
+
+Status EpRank::post_combine() {
+  const size_t outer = spec_.outer(rank()), inner = spec_.inner(), hidden = size_t(spec_.hidden);
+  ep::CombineArgs args;
+  args.tokens = results().tensor(spec_.element(), {outer, inner, hidden});
+  args.out_tokens = combined_->tensor(spec_.element(), {size_t(spec_.tokens), hidden});
+  args.out_topk_weights = weights_->tensor(DType::kFloat32, {size_t(spec_.tokens), size_t(spec_.topk)});
+  if (spec_.nvfp4()) {
+    args.quant = ep::CombineQuant::kNvfp4;
+    args.scales = row_scales_->tensor(DType::kFloat32, {outer, inner, 1});
+  }
+  return handles_[0]->combine(args, stream_ref());
+}
+
+void EpRank::prepare_results() {
+  const auto hidden = size_t(spec_.hidden);
+  for (const RowRoute& route : plan_.rows()) {
+    if (route.owner != rank()) continue;
+    if (spec_.fp8()) {
+      const auto* codes = reinterpret_cast<const uint8_t*>(arrived_->row(route.row, spec_.arriving_bytes()));
+      const auto* scales = reinterpret_cast<const float*>(arrived_scales_->row(route.row, spec_.scale_bytes()));
+      dequantise_fp8_row(codes, scales, reinterpret_cast<uint16_t*>(results_->row(route.row, spec_.result_bytes())),
+                         hidden);
+    } else if (spec_.nvfp4()) {
+      const auto* row = reinterpret_cast<const uint16_t*>(arrived_->row(route.row, spec_.arriving_bytes()));
+      row_scales_->span<float>()[route.row] = nvfp4_row_scale_of(row, hidden);
+    }
+  }
+}
+
+}  // namespace switchyard::bench

@@ -1,0 +1,75 @@
+// One rank of a benchmark run: its tensors, its group, and the calls it makes with them. Experts hand back what they were
+// given, so the experts' own work costs nothing and the result of a round trip is known.
+//
+// THREADS    one thread per rank; create() and the destructor are COLLECTIVE.
+// OWNERSHIP  owns tensors, group and handles; communicator, stream and spec must outlive it.
+// ERRORS     the library's own.
+#pragma once
+#include <array>
+#include <memory>
+
+#include "bench/ep/buffer.hpp"
+#include "bench/ep/plan.hpp"
+#include "bench/ep/spec.hpp"
+#include "ep/handle.hpp"
+#include "platform/host/stream.hpp"
+
+namespace switchyard::bench {
+
+class EpRank {
+ public:
+  static Result<std::unique_ptr<EpRank>> create(const EpSpec& spec, Communicator& comm);
+
+  const EpSpec& spec() const { return spec_; }
+  const EpPlan& plan() const { return plan_; }
+  Communicator& comm() const { return comm_; }
+  int rank() const { return comm_.rank(); }
+
+  // Two handles, as a program with two micro-batches has.
+  Status post_dispatch(bool send_only = false, int handle_idx = 0);
+  Status post_combine();
+  Status complete(int handle_idx) { return handles_[size_t(handle_idx)]->complete(stream_ref()); }
+  Status synchronize() { return comm_.runtime().synchronize(stream_ref(), comm_.deadline()); }
+  // From inputs that are ready to output that can be used.
+  Status dispatch() {
+    SWITCHYARD_TRY(post_dispatch());
+    return synchronize();
+  }
+  Status combine() {
+    SWITCHYARD_TRY(post_combine());
+    return synchronize();
+  }
+  // What experts need of the received rows to hand them back, where that is not the rows themselves: to be called
+  // once after the first dispatch, as rows arrive at the same places every time.
+  void prepare_results();
+
+  size_t memory_bytes() const { return group_->memory_bytes(); }
+
+  // [tokens] rows in; [outer, inner] rows that arrived; what experts made of them; [tokens] rows of the result.
+  const Buffer& tokens() const { return *tokens_; }
+  const Buffer& arrived() const { return *arrived_; }
+  const Buffer& arrived_scales() const { return *arrived_scales_; }
+  const Buffer& results() const { return results_ ? *results_ : *arrived_; }
+  const Buffer& combined() const { return *combined_; }
+  std::span<const int32_t> counters() const { return counters_->span<int32_t>(); }
+
+ private:
+  EpRank(const EpSpec& spec, Communicator& comm) : spec_(spec), comm_(comm), plan_(spec) {}
+  Status allocate();
+  void fill_inputs();
+  Status open();
+  StreamRef stream_ref() const { return {stream_.get()}; }
+
+  const EpSpec spec_;
+  Communicator& comm_;
+  const EpPlan plan_;
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<Buffer> tokens_, indices_, weights_;
+  std::unique_ptr<Buffer> arrived_, arrived_scales_, arrived_indices_, arrived_weights_, counters_;
+  std::unique_ptr<Buffer> results_;  // null: experts work in place
+  std::unique_ptr<Buffer> row_scales_, combined_;
+  std::unique_ptr<ep::Group> group_;  // after the buffers: its destructor waits for those who read them
+  std::array<std::unique_ptr<ep::Handle>, 2> handles_;
+};
+
+}  // namespace switchyard::bench

@@ -1,0 +1,115 @@
+#include "bench/ep/bound_run.hpp"
+#include "bench/ep/check.hpp"
+#include "bench/ep/jobs.hpp"
+#include "bench/machine.hpp"
+#include "bench/stats.hpp"
+
+namespace switchyard::bench {
+namespace {
+
+constexpr int kNumPosts = 50;
+
+struct Samples {
+  std::vector<double> dispatch, combine, round_trip;  // ns
+  BoundSamples bound_dispatch, bound_combine;
+};
+
+// One round trip on spoiled outputs, checked. The number of errors of all ranks.
+Result<uint64_t> verify(EpRank& rank, Meeting& meeting) {
+  poison_arrived(rank);
+  poison_combined(rank);
+  SWITCHYARD_TRY(meeting.comm().barrier());  // peers write the outputs that this rank has just spoiled
+  SWITCHYARD_TRY(rank.dispatch());
+  SWITCHYARD_TRY(rank.combine());
+  return meeting.sum(count_dispatch_errors(rank) + count_combine_errors(rank));
+}
+
+Status sample_bound(const EpBound& bound, Meeting& meeting, Samples& samples) {
+  const auto sample = [&](auto work, Method method, std::vector<double>& into) -> Status {
+    SWITCHYARD_ASSIGN(const double elapsed_ns, meeting.time([&]() -> Status {
+      (bound.*work)(method);
+      return {};
+    }));
+    into.push_back(elapsed_ns);
+    return {};
+  };
+  SWITCHYARD_TRY(sample(&EpBound::dispatch, Method::kOrdinary, samples.bound_dispatch.ordinary));
+  SWITCHYARD_TRY(sample(&EpBound::dispatch, Method::kStreaming, samples.bound_dispatch.streaming));
+  SWITCHYARD_TRY(sample(&EpBound::combine, Method::kOrdinary, samples.bound_combine.ordinary));
+  return sample(&EpBound::combine, Method::kStreaming, samples.bound_combine.streaming);
+}
+
+// Bounds and operations in turns, so that whatever else the machine does meets both.
+Result<Samples> measure(EpRank& rank, Meeting& meeting, const EpBound& bound) {
+  Samples samples;
+  for (int i = 0; i < rank.spec().iters; i++) {
+    SWITCHYARD_TRY(sample_bound(bound, meeting, samples));
+    SWITCHYARD_ASSIGN(const double dispatch_ns, meeting.time([&] { return rank.dispatch(); }));
+    SWITCHYARD_ASSIGN(const double combine_ns, meeting.time([&] { return rank.combine(); }));
+    samples.dispatch.push_back(dispatch_ns);
+    samples.combine.push_back(combine_ns);
+    samples.round_trip.push_back(dispatch_ns + combine_ns);
+  }
+  return samples;
+}
+
+nlohmann::json describe(const EpRank& rank, const Samples& samples) {
+  const EpSpec& spec = rank.spec();
+  const auto& dispatch = samples.bound_dispatch.faster();
+  const auto& combine = samples.bound_combine.faster();
+  std::vector<double> round_trip;
+  for (size_t i = 0; i < dispatch.size(); i++) round_trip.push_back(dispatch[i] + combine[i]);
+  const auto p50_us = [](const std::vector<double>& samples_ns) { return percentile(samples_ns, 50) / 1e3; };
+  const size_t num_rows = rank.plan().rows().size();
+  nlohmann::json result = spec;
+  result.update({{"dispatch_us", percentiles_us(samples.dispatch)},
+                 {"combine_us", percentiles_us(samples.combine)},
+                 {"round_trip_us", percentiles_us(samples.round_trip)},
+                 {"bound_us",
+                  {{"dispatch", p50_us(dispatch)}, {"combine", p50_us(combine)}, {"round_trip", p50_us(round_trip)}}},
+                 {"bound_ratio", p50_us(samples.round_trip) / p50_us(round_trip)},
+                 {"bytes",
+                  {{"dispatch", num_rows * (spec.arriving_bytes() + spec.scale_bytes())},
+                   {"combine", num_rows * spec.contribution_bytes()}}}});
+  return result;
+}
+
+}  // namespace
+
+Result<nlohmann::json> measure_round_trip(EpRank& rank, Meeting& meeting) {
+  const EpSpec& spec = rank.spec();
+  uint64_t num_errors = 0;
+  const auto check = [&]() -> Status {
+    if (!spec.verify) return {};
+    SWITCHYARD_ASSIGN(const uint64_t found, verify(rank, meeting));
+    num_errors += found;
+    return {};
+  };
+  SWITCHYARD_TRY(check());
+  for (int i = 0; i < spec.warmup; i++) {
+    SWITCHYARD_TRY(rank.dispatch());
+    SWITCHYARD_TRY(rank.combine());
+  }
+  SWITCHYARD_TRY(meeting.comm().barrier());  // the bound's lists include peers' windows
+  SWITCHYARD_ASSIGN(const EpBound bound, EpBound::create(rank));
+  SWITCHYARD_ASSIGN(const Samples samples, measure(rank, meeting, bound));
+  SWITCHYARD_ASSIGN(const std::vector<double> posts, time_posts(rank, meeting, kNumPosts, 0));
+  SWITCHYARD_TRY(check());
+
+  nlohmann::json result = describe(rank, samples);
+  SWITCHYARD_ASSIGN(const double memory_bytes, meeting.greatest(double(rank.memory_bytes())));
+  const Machine machine = this_machine();
+  result.update({{"errors", num_errors},
+                 {"post_us", {{"hot", percentiles_us(posts)}}},
+                 {"memory_bytes_per_rank", uint64_t(memory_bytes)},
+                 {"baselines", nlohmann::json::array()},
+                 {"machine",
+                  {{"cpu", machine.cpu_model},
+                   {"cores", machine.num_cores},
+                   {"usable_cores", machine.num_usable_cores},
+                   {"memory_bytes", machine.memory_bytes}}},
+                 {"build", this_build()}});
+  return result;
+}
+
+}  // namespace switchyard::bench

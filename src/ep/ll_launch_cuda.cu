@@ -1,0 +1,98 @@
+#include <cuda_runtime_api.h>
+
+#include <map>
+#include <mutex>
+
+#include "base/log.hpp"
+#include "ep/ll_kernel.hpp"
+#include "ep/ll_launch.hpp"
+#include "switchyard/platform/cuda.hpp"
+
+namespace switchyard::ep {
+namespace {
+
+// Warps of a kernel wait for each other and for the kernels of peers, which may share this GPU: all blocks must be
+// resident at once. 16 blocks let eight ranks have one multiprocessor a block on a GPU that has 128 of them.
+constexpr int kNumBlocks = 16;
+constexpr int kNumThreads = 512;
+
+// A launch without a group only makes the driver load the kernel.
+__global__ void __launch_bounds__(kNumThreads) ll_dispatch_kernel(const __grid_constant__ LlOp op) {
+  if (op.group.state != nullptr) run_dispatch(CudaPlatform(), op);
+}
+__global__ void __launch_bounds__(kNumThreads) ll_combine_kernel(const __grid_constant__ LlOp op) {
+  if (op.group.state != nullptr) run_combine(CudaPlatform(), op);
+}
+__global__ void __launch_bounds__(CudaPlatform::kLanes) ll_admission_kernel(const __grid_constant__ LlOp op) {
+  if (op.group.state != nullptr) run_admission(CudaPlatform(), op);
+}
+
+using Kernel = void (*)(LlOp);
+
+Status start(Kernel kernel, int num_blocks, int num_threads, const LlOp& op, cudaStream_t stream) {
+  void* arguments[] = {const_cast<LlOp*>(&op)};
+  const cudaError_t error = cudaLaunchKernel(reinterpret_cast<const void*>(kernel), dim3(unsigned(num_blocks)),
+                                             dim3(unsigned(num_threads)), arguments, 0, stream);
+  if (error == cudaSuccess) return {};
+  return Status::device_error(text("rank ", op.group.rank, ": launching a low-latency kernel: ", cudaGetErrorString(error)));
+}
+
+Status check(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return {};
+  return Status::device_error(text("preparing the low-latency kernels: ", what, ": ", cudaGetErrorString(error)));
+}
+
+Status load_kernel(Kernel kernel, const cudaDeviceProp& device) {
+  int blocks_per_processor = 0;
+  SWITCHYARD_TRY(check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+                           &blocks_per_processor, reinterpret_cast<const void*>(kernel), kNumThreads, 0),
+                       "occupancy"));
+  if (blocks_per_processor * device.multiProcessorCount < kNumBlocks) {
+    return Status::device_error(text(device.name, " holds ", blocks_per_processor * device.multiProcessorCount,
+                                     " blocks of a low-latency kernel at once, needed are ", kNumBlocks));
+  }
+  return start(kernel, 1, CudaPlatform::kLanes, LlOp{}, nullptr);
+}
+
+// Loading a kernel, and growing the memory behind its stack at its first launch, wait for everything that runs on the
+// device; a peer's kernel that waits for ours would then wait for ever. So each is launched once, before any that waits.
+Status prepare_device(int ordinal) {
+  cudaDeviceProp device{};
+  SWITCHYARD_TRY(check(cudaGetDeviceProperties(&device, ordinal), "device properties"));
+  SWITCHYARD_TRY(load_kernel(ll_dispatch_kernel, device));
+  SWITCHYARD_TRY(load_kernel(ll_combine_kernel, device));
+  SWITCHYARD_TRY(start(ll_admission_kernel, 1, CudaPlatform::kLanes, LlOp{}, nullptr));
+  return check(cudaStreamSynchronize(nullptr), "first launch");
+}
+
+Status prepare_current_device() {
+  static std::mutex mutex;
+  static std::map<int, Status> prepared;  // by device; process-wide, because kernels are loaded once per process
+  int ordinal = 0;
+  SWITCHYARD_TRY(check(cudaGetDevice(&ordinal), "current device"));
+  const std::lock_guard lock(mutex);
+  const auto found = prepared.find(ordinal);
+  if (found != prepared.end()) return found->second;
+  return prepared[ordinal] = prepare_device(ordinal);
+}
+
+}  // namespace
+
+Status launch_cuda(const LlOp& op, StreamRef stream, LlObserver& /*observer: CUDA streams report nothing*/) {
+  SWITCHYARD_TRY(prepare_current_device());
+  const auto cuda_stream = static_cast<cudaStream_t>(stream.handle);
+  if (op.group.masks_enabled && op.part != LlPart::kReceive) {
+    SWITCHYARD_TRY(start(ll_admission_kernel, 1, CudaPlatform::kLanes, op, cuda_stream));
+  }
+  if (op.kind == LlKind::kDispatch) return start(ll_dispatch_kernel, kNumBlocks, kNumThreads, op, cuda_stream);
+  if (op.kind == LlKind::kCombine) return start(ll_combine_kernel, kNumBlocks, kNumThreads, op, cuda_stream);
+  return {};
+}
+
+// Called when a group is made, before any of its operations is launched.
+int cuda_num_warps() {
+  if (const Status prepared = prepare_current_device(); !prepared.ok()) log(LogLevel::kWarn, prepared.to_string());
+  return kNumBlocks * kNumThreads / CudaPlatform::kLanes;
+}
+
+}  // namespace switchyard::ep

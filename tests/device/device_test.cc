@@ -1,0 +1,152 @@
+// The device API on the host platform: barriers, puts with signals, multimem, over one node and several pretended ones.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "support/thread_ranks.hpp"
+#include "switchyard/device/barrier.hpp"
+#include "switchyard/device/gin.hpp"
+#include "switchyard/device/multimem.hpp"
+#include "switchyard/platform/host.hpp"
+
+namespace switchyard::testing {
+namespace {
+
+struct Nodes {
+  const char* name;
+  std::vector<int> of_rank;
+};
+
+class DeviceApi : public ::testing::TestWithParam<Nodes> {
+ protected:
+  int num_ranks() const { return int(GetParam().of_rank.size()); }
+
+  // Symmetric memory of one rank.
+  struct Region {
+    void* memory;
+    WindowView view;
+  };
+  static Region make_region(Communicator& comm, size_t num_bytes) {
+    void* memory = comm.runtime().allocate(num_bytes).value();
+    return {memory, comm.view(*comm.register_window(memory, num_bytes).value())};
+  }
+};
+
+TEST_P(DeviceApi, AWorldBarrierLetsNobodyThroughEarly) {
+  ThreadRanks ranks(num_ranks(), {}, GetParam().of_rank);
+  std::atomic<int> num_arrived{0};
+  constexpr int kRounds = 200;
+  ranks.on_all([&](int rank) {
+    auto device = ranks.comm(rank).create_device_comm({.num_barriers = 2});
+    ASSERT_TRUE(device.ok()) << device.status().to_string();
+    const HostPlatform p;
+    Barrier<HostPlatform> barrier(p, *device, 1);
+    for (int round = 1; round <= kRounds; ++round) {
+      num_arrived.fetch_add(1, std::memory_order_relaxed);
+      ASSERT_EQ(barrier.world(), BarrierResult::kOk);
+      ASSERT_GE(num_arrived.load(std::memory_order_relaxed), round * num_ranks());
+    }
+  });
+}
+
+TEST_P(DeviceApi, ASignalIsSeenAfterTheDataOfItsPut) {
+  ThreadRanks ranks(num_ranks(), {}, GetParam().of_rank);
+  constexpr size_t kWords = 512;
+  constexpr int kRounds = 50;
+  const int n = num_ranks();
+  ranks.on_all([&](int rank) {
+    Communicator& comm = ranks.comm(rank);
+    auto device = comm.create_device_comm({.num_contexts = 2, .num_signals = n, .num_counters = 1, .num_barriers = 1});
+    ASSERT_TRUE(device.ok()) << device.status().to_string();
+    const Region inbox = make_region(comm, size_t(n) * kWords * 8);
+    const Region source = make_region(comm, kWords * 8);
+    const HostPlatform p;
+    const Gin<HostPlatform> gin(p, *device, 1);
+    Barrier<HostPlatform> barrier(p, *device, 0);
+    for (uint64_t round = 1; round <= kRounds; ++round) {
+      for (size_t i = 0; i < kWords; ++i) source.view.local_as<uint64_t>(0)[i] = round * 1000 + uint64_t(rank);
+      for (int peer = 0; peer < n; ++peer) {
+        ASSERT_EQ(gin.put(CoopThread{}, peer, inbox.view, uint64_t(rank) * kWords * 8, source.view, 0, kWords * 8,
+                          SignalAdd{rank}, CounterAdd{0}),
+                  GinStatus::kOk);
+      }
+      ASSERT_EQ(gin.flush(), GinStatus::kOk);
+      ASSERT_EQ(gin.read_counter(0), round * uint64_t(n));
+      for (int peer = 0; peer < n; ++peer) {
+        ASSERT_EQ(gin.wait_signal(peer, round), GinStatus::kOk);
+        const uint64_t* got = inbox.view.local_as<uint64_t>(size_t(peer) * kWords * 8);
+        for (size_t i = 0; i < kWords; ++i) ASSERT_EQ(got[i], round * 1000 + uint64_t(peer));
+      }
+      ASSERT_EQ(barrier.world(), BarrierResult::kOk);
+    }
+  });
+}
+
+TEST_P(DeviceApi, ABareSignalReachesItsContextOnly) {
+  ThreadRanks ranks(num_ranks(), {}, GetParam().of_rank);
+  ranks.on_all([&](int rank) {
+    auto device = ranks.comm(rank).create_device_comm({.num_contexts = 2, .num_signals = 2, .num_barriers = 1});
+    ASSERT_TRUE(device.ok()) << device.status().to_string();
+    const HostPlatform p;
+    const Gin<HostPlatform> first(p, *device, 0);
+    const Gin<HostPlatform> second(p, *device, 1);
+    const int next = (rank + 1) % num_ranks();
+    ASSERT_EQ(second.signal(next, SignalAdd{1, 5}), GinStatus::kOk);
+    ASSERT_EQ(second.wait_signal(1, 5), GinStatus::kOk);
+    EXPECT_EQ(first.read_signal(1), 0u);
+    EXPECT_EQ(second.read_signal(0), 0u);
+    Barrier<HostPlatform> barrier(p, *device, 0);
+    ASSERT_EQ(barrier.world(), BarrierResult::kOk);
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Topologies, DeviceApi,
+                         ::testing::Values(Nodes{"one", {0}}, Nodes{"two_on_one_node", {0, 0}},
+                                           Nodes{"eight_on_one_node", {0, 0, 0, 0, 0, 0, 0, 0}},
+                                           Nodes{"two_nodes", {0, 0, 1, 1}}, Nodes{"uneven", {0, 0, 0, 1, 2, 2}}),
+                         [](const auto& nodes) { return nodes.param.name; });
+
+TEST(DeviceApiOneNode, MultimemStoresToAllAndAddsUpInRankOrder) {
+  ThreadRanks ranks(4);
+  ranks.on_all([&](int rank) {
+    Communicator& comm = ranks.comm(rank);
+    auto device = comm.create_device_comm({.num_barriers = 1});
+    ASSERT_TRUE(device.ok());
+    void* memory = comm.runtime().allocate(4096).value();
+    const WindowView window = comm.view(*comm.register_window(memory, 4096).value());
+    const HostPlatform p;
+    Barrier<HostPlatform> barrier(p, *device, 0);
+    *window.local_as<float>(0) = float(rank + 1);
+    multimem<int>(window, device->lsa, 64).at(size_t(rank)).store(100 + rank);
+    ASSERT_EQ(barrier.lsa(), BarrierResult::kOk);
+    EXPECT_EQ(multimem<float>(window, device->lsa, 0).load_reduce(), 10.0f);
+    for (int peer = 0; peer < 4; ++peer) EXPECT_EQ(window.local_as<int>(64)[peer], 100 + peer);
+    ASSERT_EQ(barrier.lsa(), BarrierResult::kOk);
+  });
+}
+
+TEST(DeviceApiOneNode, AWaitForAMissingRankEndsByItsDeadline) {
+  ThreadRanks ranks(2, {.timeout_ns = 300 * kMillisecond});
+  ranks.on_all([&](int rank) {
+    auto device = ranks.comm(rank).create_device_comm({.num_barriers = 1});
+    ASSERT_TRUE(device.ok());
+    if (rank == 1) return;  // never comes to the barrier
+    const HostPlatform p;
+    Barrier<HostPlatform> barrier(p, *device, 0);
+    const uint64_t start = now_ns();
+    EXPECT_EQ(barrier.world(), BarrierResult::kTimeout);
+    EXPECT_LT(now_ns() - start, 2 * kSecond);
+  });
+}
+
+TEST(DeviceApiOneNode, DifferentRequirementsAreRefusedOnEveryRank) {
+  ThreadRanks ranks(2);
+  ranks.on_all([&](int rank) {
+    auto device = ranks.comm(rank).create_device_comm({.num_signals = 1 + rank});
+    EXPECT_FALSE(device.ok());
+    EXPECT_EQ(device.status().code(), Code::kInvalidUsage);
+  });
+}
+
+}  // namespace
+}  // namespace switchyard::testing
