@@ -36,7 +36,7 @@ demo: build
 	@BUILD_DIR=$(BUILD_DIR) scripts/demo.sh
 
 bench: build
-	$(BUILD_DIR)/bin/switchyard bench $(BENCH_ARGS)
+	$(BUILD_DIR)/bin/switchyard bench ep --figures --json $(BUILD_DIR)/bench.json $(BENCH_ARGS)
 
 soak: build
 	@ctest --test-dir $(BUILD_DIR) --output-on-failure --label-regex '^soak$$'

@@ -18,6 +18,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", std::string("switchyard ") + SWITCHYARD_VERSION);
   switchyard::tools::register_run(app, program);
   switchyard::tools::register_doctor(app);
+  switchyard::tools::register_bench(app);
   try {
     app.parse(int(dashes - argv), argv);
   } catch (const CLI::RuntimeError& result) {

@@ -11,7 +11,7 @@
 
 #include "base/log.hpp"
 #include "comm/communicator.hpp"
-#include "ep/tensor.hpp"
+#include "switchyard/ep/tensor.hpp"
 
 namespace switchyard::bench {
 

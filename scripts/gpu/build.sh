@@ -9,7 +9,7 @@ out=build-gpu
 NVCC=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
 CXX=${CXX:-g++}
 JOBS=${JOBS:-$(nproc)}
-cuda_include=$(dirname "$(dirname "$(readlink -f "$NVCC")")")/include
+cuda=$(dirname "$(dirname "$(readlink -f "$NVCC")")")
 
 if [[ ! -f $deps/lib/libsodium.a ]]; then
   echo "build: $deps is missing; run scripts/gpu/prepare.sh on a machine with the packages first" >&2
@@ -17,7 +17,7 @@ if [[ ! -f $deps/lib/libsodium.a ]]; then
 fi
 
 common="-std=c++20 -O2 -DNDEBUG -DSWITCHYARD_HAVE_CUDA -Iinclude -Isrc -Itests -isystem $deps/include"
-host_flags="$common -isystem $cuda_include -ffp-contract=off -fPIC -pthread"
+host_flags="$common -isystem $cuda/include -ffp-contract=off -fPIC -pthread"
 cuda_flags="$common -arch=sm_90 --fmad=false"
 
 sources=$(ls src/base/*.cc src/platform/host/*.cc src/platform/cuda/*.cu src/comm/*.cc src/ep/*.cc src/ep/*.cu \
@@ -39,6 +39,6 @@ commands() {
 mkdir -p $out
 commands | xargs -P "$JOBS" -I{} bash -c 'echo "${1##* }"; $1' _ {}
 objects=$(for source in $sources; do echo "$out/${source//\//-}.o"; done)
-$NVCC -arch=sm_90 -o $out/ll_gpu $objects $deps/lib/libsodium.a $deps/lib/libhwy.so.1 -Xcompiler=-pthread \
-  -Xlinker "-rpath,\$ORIGIN/../$deps/lib"
+$CXX -o $out/ll_gpu $objects $deps/lib/libsodium.a $deps/lib/libhwy.so.1 "-Wl,-rpath,\$ORIGIN/../$deps/lib" \
+  -L"$cuda/lib64" -lcudart_static -ldl -lrt -pthread
 echo "built $out/ll_gpu"

@@ -1,7 +1,7 @@
 // The group's allocator: the caller's functions where given, else the platform's.
 #pragma once
 #include "base/log.hpp"
-#include "ep/config.hpp"
+#include "switchyard/ep/config.hpp"
 #include "platform/runtime.hpp"
 
 namespace switchyard::ep {

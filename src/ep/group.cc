@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/checked.hpp"
 #include "base/env.hpp"
 
 namespace switchyard::ep {
@@ -156,7 +157,7 @@ Status Group::reserve(Layout layout, int topk) {
         text("a handle with top-k ", topk, " needs ", (inbox + outbox) * kNumBanks * uint64_t(num_ranks()),
              " bytes, rdma_buffer_size is ", config_.buffer_bytes, "; 0 sizes it by need"));
   }
-  if (std::find(staged_.begin(), staged_.end(), true) != staged_.end()) {
+  if (any_staged()) {
     return Status::invalid_usage("a handle that needs a larger buffer can't be made while a staged operation is open");
   }
   for (const StreamRef stream : streams_) {
@@ -218,21 +219,40 @@ Status Group::order(StreamRef stream) {
 
 Status Group::post(LlOp op, StreamRef stream) {
   SWITCHYARD_TRY(health());
+  const bool takes_bank = op.part != LlPart::kReceive;
+  if (takes_bank) SWITCHYARD_TRY(check_next_bank());
   SWITCHYARD_TRY(order(stream));
   op.group = view_;
-  return launch(comm_.runtime(), op, stream, *this);
+  SWITCHYARD_TRY(launch(comm_.runtime(), op, stream, *this));
+  num_issued_ += takes_bank;
+  return {};
+}
+
+// An open operation keeps its bank until its receive half has run. Whoever needs that bank would wait for a receive half
+// that can only be posted behind it: for ever.
+Status Group::check_next_bank() const {
+  for (const uint64_t issued : staged_) {
+    if (issued == 0 || num_issued_ + 1 < issued + kNumBanks) continue;
+    return Status::invalid_usage(text("the last but one operation of this group was staged and is still open; call "
+                                      "ncclEpComplete for it before a third operation"));
+  }
+  return {};
+}
+
+bool Group::any_staged() const {
+  return std::any_of(staged_.begin(), staged_.end(), [](uint64_t issued) { return issued != 0; });
 }
 
 Result<int> Group::open_staged() {
   for (int slot = 0; slot < kMaxStaged; ++slot) {
-    if (staged_[size_t(slot)]) continue;
-    staged_[size_t(slot)] = true;
+    if (staged_[size_t(slot)] != 0) continue;
+    staged_[size_t(slot)] = num_issued_ + 1;
     return slot;
   }
   return Status::invalid_usage(text("two staged operations of this group are open; call ncclEpComplete first"));
 }
 
-void Group::close_staged(int slot) { staged_[size_t(slot)] = false; }
+void Group::close_staged(int slot) { staged_[size_t(slot)] = 0; }
 
 Status Group::health() {
   if (comm_.aborted()) return comm_.async_error();

@@ -17,7 +17,7 @@
 
 #include "comm/communicator.hpp"
 #include "ep/allocation.hpp"
-#include "ep/config.hpp"
+#include "switchyard/ep/config.hpp"
 #include "ep/ll_launch.hpp"
 #include "ep/placement.hpp"
 
@@ -77,7 +77,9 @@ class Group final : private LlObserver {
   Status agree_on_config();
   Status make_state();
   Status make_payload(uint64_t inbox_block_bytes, uint64_t outbox_block_bytes);
+  bool any_staged() const;
   Status order(StreamRef stream);
+  Status check_next_bank() const;
   Status operation_failed() override;
   Result<LlState> read_state() const;
   Status describe_failure(uint64_t word) const;
@@ -101,7 +103,8 @@ class Group final : private LlObserver {
   void* payload_memory_ = nullptr;
 
   std::vector<StreamRef> streams_;  // ever used, newest last: what the destructor waits for
-  std::array<bool, kMaxStaged> staged_{};
+  uint64_t num_issued_ = 0;                    // dispatches and combines: each takes the bank that comes next
+  std::array<uint64_t, kMaxStaged> staged_{};  // by slot: which of them still holds its bank; 0 none
   int num_handles_ = 0;
   mutable std::mutex mutex_;  // guards failure_
   Status failure_;

@@ -1,5 +1,6 @@
 #include "ep/handle.hpp"
 
+#include "base/checked.hpp"
 #include "ep/ll_validate.hpp"
 
 namespace switchyard::ep {
@@ -42,6 +43,7 @@ Result<std::unique_ptr<Handle>> Handle::create(Group& group, Layout layout, int 
     handle->owns_record_ = true;
   }
   handle->record_ = static_cast<int32_t*>(memory);
+  handle->has_record_ = !handle->owns_record_;
   return handle;
 }
 
@@ -109,7 +111,9 @@ Status Handle::dispatch(const DispatchArgs& args, StreamRef stream) {
       op.scale_window_offset = args.out_scales.window_offset;
     }
   }
-  return run(op, args.send_only, stream);
+  SWITCHYARD_TRY(run(op, args.send_only, stream));
+  has_record_ = true;
+  return {};
 }
 
 Status Handle::combine(const CombineArgs& args, StreamRef stream) {

@@ -32,6 +32,7 @@ class Handle {
   Layout layout() const { return layout_; }
   int topk() const { return topk_; }
   bool has_routing() const { return has_routing_; }
+  bool has_record() const { return has_record_; }
   int num_tokens() const { return num_tokens_; }
   size_t num_staged() const { return staged_.size(); }
 
@@ -49,6 +50,7 @@ class Handle {
   bool indices_are_64_ = false;
   int32_t* record_ = nullptr;
   bool owns_record_ = false;
+  bool has_record_ = false;  // a dispatch wrote it, maybe one of an earlier handle over the same memory
   std::deque<LlOp> staged_;
 };
 

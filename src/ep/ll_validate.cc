@@ -2,6 +2,8 @@
 
 #include <initializer_list>
 
+#include "base/checked.hpp"
+
 namespace switchyard::ep {
 namespace {
 
@@ -248,6 +250,7 @@ Result<CombineShape> validate_combine(const Handle& handle, const CombineArgs& a
   if (handle.num_staged() > 0) {
     return Status::invalid_usage("a staged operation of this handle is open: call ncclEpComplete before the combine");
   }
+  if (!handle.has_record()) return Status::invalid_usage("a combine answers a dispatch: this handle has made none yet");
   return CombineShape{width};
 }
 

@@ -58,7 +58,7 @@ Status Group::mask_clean(StreamRef stream) {
   SWITCHYARD_TRY(runtime.synchronize(stream, Deadline::after_ns(timeout_ns_)));
   std::vector<int32_t> mask(static_cast<size_t>(num_ranks()));
   SWITCHYARD_TRY(runtime.download(mask.data(), view_.mask, mask.size() * sizeof(int32_t)));
-  if (std::find(staged_.begin(), staged_.end(), true) != staged_.end()) {
+  if (any_staged()) {
     return Status::invalid_usage("a staged operation is open: call ncclEpComplete before ncclEpMaskClean");
   }
   SWITCHYARD_ASSIGN(const LlState state, read_state());

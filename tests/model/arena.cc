@@ -17,6 +17,11 @@ void* Arena::allocate_bytes(size_t num_bytes, size_t alignment) {
   return base() + first;
 }
 
+void Arena::mark(const void* address, size_t num_bytes, WordUse use) {
+  const size_t end = offset_of(address) + num_bytes;
+  for (size_t word_idx = word_of(address); word_idx * kWordBytes < end; ++word_idx) use_of_word_[word_idx] = use;
+}
+
 bool Arena::contains(const void* address, size_t bytes) const {
   const size_t offset = offset_of(address);
   if (offset >= used_bytes_ || object_of_word_[offset / kWordBytes] == 0) return false;

@@ -2,6 +2,9 @@
 //   - every execution starts from the same bytes at the same addresses: the program is built once, then snapshot() and
 //     restore() rewind its memory;
 //   - an address outside every object, or a range that leaves its object, is recognised as a fault.
+// Words are shared unless set_private(), set_constant() or set_mixed() says otherwise. That is a promise about the
+// program which the execution checks, and it makes the search smaller: what only one thread touches, or nobody writes,
+// needs no interleaving.
 //
 // THREADS    one operating-system thread.
 // OWNERSHIP  owns its objects, which need no destructor.
@@ -24,7 +27,10 @@ class Arena {
   static constexpr size_t kWordBytes = 8;
   static constexpr size_t kCapacityBytes = 64 * 1024;
 
-  Arena() : words_(new Block[kCapacityBytes / sizeof(Block)]()), object_of_word_(kCapacityBytes / kWordBytes, 0) {}
+  Arena()
+      : words_(new Block[kCapacityBytes / sizeof(Block)]()),
+        object_of_word_(kCapacityBytes / kWordBytes, 0),
+        use_of_word_(kCapacityBytes / kWordBytes, WordUse{Use::kShared, 0}) {}
 
   // A zeroed object, or one made from arguments. nullptr when the arena is full.
   template <class T, class... Arguments>
@@ -43,11 +49,32 @@ class Arena {
   void name(const void* address, std::string text) { names_[offset_of(address)] = std::move(text); }
   std::string describe(const void* address) const;
 
+  // How a word may be used.
+  enum class Use : uint8_t {
+    kShared,    // atomics by anyone, or plain data by anyone in an order that happens-before fixes
+    kConstant,  // nobody writes it
+    kMixed,     // atomics, and plain accesses that are ordered with every store before them
+    kPrivate,   // one thread touches it, as it likes
+  };
+  // REQUIRES of all three: the range lies in one object. Whole words are marked.
+  void set_constant(const void* address, size_t num_bytes) { mark(address, num_bytes, {Use::kConstant, 0}); }
+  void set_mixed(const void* address, size_t num_bytes) { mark(address, num_bytes, {Use::kMixed, 0}); }
+  void set_private(const void* address, size_t num_bytes, int thread) {
+    mark(address, num_bytes, {Use::kPrivate, uint8_t(thread)});
+  }
+  struct WordUse {
+    Use use;
+    uint8_t owner;  // kPrivate
+  };
+  // REQUIRES contains(address, 1).
+  WordUse use_of(const void* address) const { return use_of_word_[word_of(address)]; }
+
   // Does [address, address + bytes) lie inside one object?
   bool contains(const void* address, size_t bytes) const;
   // REQUIRES contains(address, 1).
   size_t word_of(const void* address) const { return offset_of(address) / kWordBytes; }
   const std::byte* word(size_t word_idx) const { return base() + word_idx * kWordBytes; }
+  std::byte* word(size_t word_idx) { return base() + word_idx * kWordBytes; }
 
   void snapshot() { snapshot_.assign(base(), base() + used_bytes_); }
   void restore() { std::memcpy(base(), snapshot_.data(), snapshot_.size()); }
@@ -67,6 +94,7 @@ class Arena {
     return allocate_bytes(num_elements * sizeof(T), alignof(T));
   }
   void* allocate_bytes(size_t num_bytes, size_t alignment);
+  void mark(const void* address, size_t num_bytes, WordUse use);
 
   std::byte* base() { return words_[0].bytes; }
   const std::byte* base() const { return words_[0].bytes; }
@@ -76,6 +104,7 @@ class Arena {
 
   std::unique_ptr<Block[]> words_;
   std::vector<uint16_t> object_of_word_;  // 0: no object; else 1 + index into objects_
+  std::vector<WordUse> use_of_word_;
   std::vector<Object> objects_;
   std::map<size_t, std::string> names_;
   std::vector<std::byte> snapshot_;

@@ -1,5 +1,6 @@
 #include "model/execution.hpp"
 
+#include <cstring>
 #include <utility>
 
 #include "model/platform.hpp"
@@ -14,6 +15,7 @@ const char* order_name(Order order) {
     case Order::kAcquire: return "acquire";
     case Order::kRelease: return "release";
     case Order::kAcqRel: return "acq_rel";
+    case Order::kPlain: return "plain";
   }
   return "?";
 }
@@ -54,6 +56,7 @@ void Execution::start_thread(ThreadState& thread) {
   thread.polls.reset();
   thread.idle_polls.reset();
   thread.stale_retry = false;
+  thread.writes_left = program_.threads[size_t(thread.idx)].max_shared_writes;
   if (violation_ || is_cut_) {
     thread.wait = Wait::kParked;
     return;
@@ -156,7 +159,7 @@ uint64_t Execution::fingerprint() const {
     hash = mix(hash, thread->history);
     if (thread->wait == Wait::kFinished) continue;
     live.set(size_t(thread->idx));
-    hash = mix(hash, thread->place);
+    hash = mix(hash, thread->place << 32 | thread->writes_left);
     hash = mix(hash, std::hash<LocationSet>()(thread->polls));
     if (thread->wait == Wait::kChoice) hash = mix(hash, uint64_t(thread->location) << 1 | uint64_t(thread->is_write));
     if (thread->wait == Wait::kIdle || thread->stale_retry) {
@@ -176,14 +179,43 @@ void Execution::count_operation(ThreadState& thread) {
   park(thread);
 }
 
-int Execution::locate(ThreadState& thread, const uint64_t* address) {
-  const bool is_word = reinterpret_cast<uintptr_t>(address) % Arena::kWordBytes == 0;
-  if (!is_word || !arena_.contains(address, sizeof *address)) {
+void Execution::count_write(ThreadState& thread) {
+  if (thread.writes_left-- > 0) return;
+  if (with_trace_) note(thread.idx, "is killed");
+  thread.writes_left = 0;
+  for (;;) pause(thread, Wait::kFinished);
+}
+
+bool Execution::is_local(ThreadState& thread, const void* address, size_t num_bytes, bool is_write) {
+  if (!arena_.contains(address, num_bytes)) return false;
+  const Arena::WordUse word = arena_.use_of(address);
+  const bool is_own = word.use == Arena::Use::kPrivate && word.owner == thread.idx;
+  if (is_own || (word.use == Arena::Use::kConstant && !is_write)) {
+    count_operation(thread);
+    return true;
+  }
+  if (word.use == Arena::Use::kShared || word.use == Arena::Use::kMixed) return false;
+  fail(Fault::kBadAccess, text(program_.threads[size_t(thread.idx)].name, is_write ? ": writes " : ": reads ",
+                               arena_.describe(address), ", which is declared ",
+                               word.use == Arena::Use::kConstant ? "constant" : "private to another thread"));
+  park(thread);
+}
+
+uint64_t Execution::read_local(ThreadState& thread, const void* address, size_t num_bytes) {
+  uint64_t value = 0;
+  std::memcpy(&value, address, num_bytes);
+  thread.history = mix(thread.history, value);
+  return value;
+}
+
+int Execution::locate(ThreadState& thread, const void* address, size_t num_bytes) {
+  const bool is_word = reinterpret_cast<uintptr_t>(address) % num_bytes == 0;
+  if (!is_word || !arena_.contains(address, num_bytes)) {
     fail(Fault::kBadAccess, text(program_.threads[size_t(thread.idx)].name, ": atomic operation on ",
                                  arena_.describe(address), ", which is no aligned word of an object in the arena"));
     park(thread);
   }
-  const std::optional<int> location = memory_.location(address);
+  const std::optional<int> location = memory_.location(address, num_bytes);
   if (!location) {
     fail(
         Fault::kBadAccess,
@@ -192,6 +224,14 @@ int Execution::locate(ThreadState& thread, const uint64_t* address) {
     park(thread);
   }
   return *location;
+}
+
+void Execution::check_ordered(ThreadState& thread, int location, const void* address, Order order) {
+  if (order != Order::kPlain || !memory_.has_unseen(thread.idx, location)) return;
+  fail(Fault::kDataRace, text("#", num_operations_, " ", program_.threads[size_t(thread.idx)].name,
+                              ": plain access to ", arena_.describe(address), " is not ordered after the atomic store of ",
+                              memory_.newest(location)));
+  park(thread);
 }
 
 uint16_t Execution::await_choice(ThreadState& thread, int location, bool is_write) {
@@ -215,10 +255,12 @@ void Execution::wrote(ThreadState& thread, int location) {
   if (!memory_.appended()) insertions_.set(size_t(location));
 }
 
-uint64_t Execution::load(int thread_idx, const uint64_t* address, Order order) {
+uint64_t Execution::load(int thread_idx, const void* address, size_t num_bytes, Order order) {
   ThreadState& thread = *threads_[size_t(thread_idx)];
-  const int location = locate(thread, address);
+  if (is_local(thread, address, num_bytes, false)) return read_local(thread, address, num_bytes);
+  const int location = locate(thread, address, num_bytes);
   const uint16_t distance = await_choice(thread, location, false);
+  check_ordered(thread, location, address, order);
   const uint64_t value = memory_.load(thread_idx, location, distance, order);
   thread.history = mix(thread.history, value);
   if (with_trace_)
@@ -227,10 +269,13 @@ uint64_t Execution::load(int thread_idx, const uint64_t* address, Order order) {
   return value;
 }
 
-void Execution::store(int thread_idx, uint64_t* address, uint64_t value, Order order) {
+void Execution::store(int thread_idx, void* address, size_t num_bytes, uint64_t value, Order order) {
   ThreadState& thread = *threads_[size_t(thread_idx)];
-  const int location = locate(thread, address);
+  if (is_local(thread, address, num_bytes, true)) return memory_.write_private(address, &value, num_bytes);
+  const int location = locate(thread, address, num_bytes);
   turn(thread);
+  count_write(thread);
+  check_ordered(thread, location, address, order);
   memory_.choices(thread_idx, location, true, distances_);
   const size_t choice = distances_.size() == 1 ? 0 : choose_(distances_.size());
   memory_.store(thread_idx, location, distances_[choice], value, order);
@@ -240,23 +285,38 @@ void Execution::store(int thread_idx, uint64_t* address, uint64_t value, Order o
          memory_.appended() ? "" : " (before another thread's store in modification order)");
 }
 
-uint64_t Execution::fetch_add(int thread_idx, uint64_t* address, uint64_t addend, Order order) {
+uint64_t Execution::modify(int thread_idx, void* address, size_t num_bytes,
+                           const std::function<uint64_t(uint64_t)>& update, Order order) {
   ThreadState& thread = *threads_[size_t(thread_idx)];
-  const int location = locate(thread, address);
+  if (is_local(thread, address, num_bytes, true)) {
+    const uint64_t old = read_local(thread, address, num_bytes);
+    const uint64_t value = update(old);
+    memory_.write_private(address, &value, num_bytes);
+    return old;
+  }
+  const int location = locate(thread, address, num_bytes);
   const uint16_t distance = await_choice(thread, location, true);
-  const uint64_t old = memory_.fetch_add(thread_idx, location, distance, addend, order);
+  count_write(thread);
+  const uint64_t old = memory_.modify(thread_idx, location, distance, update, order);
   thread.history = mix(thread.history, old);
   wrote(thread, location);
   if (with_trace_)
-    note(thread_idx, "fetch_add ", order_name(order), " ", arena_.describe(address), " + ", addend, " -> ", old);
+    note(thread_idx, "modify ", order_name(order), " ", arena_.describe(address), " = ", update(old), " -> ", old);
   return old;
+}
+
+void Execution::put(void* address, const void* source, size_t num_bytes) {
+  if (arena_.use_of(address).use == Arena::Use::kPrivate) return memory_.write_private(address, source, num_bytes);
+  std::memcpy(address, source, num_bytes);
 }
 
 void Execution::plain(int thread_idx, bool by_pipe, bool is_write, const void* address, size_t num_bytes) {
   ThreadState& thread = *threads_[size_t(thread_idx)];
   const char* const verb = by_pipe ? (is_write ? "push to " : "push from ") : (is_write ? "write " : "read ");
   const std::string& who = program_.threads[size_t(thread_idx)].name;
+  if (num_bytes == 0 || is_local(thread, address, num_bytes, is_write)) return;
   turn(thread);
+  if (is_write) count_write(thread);
   if (!arena_.contains(address, num_bytes) || memory_.holds_atomics(address, num_bytes)) {
     const bool inside = arena_.contains(address, num_bytes);
     fail(Fault::kBadAccess,

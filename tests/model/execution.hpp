@@ -48,11 +48,18 @@ class Execution {
 
   // --- for ModelPlatform, inside a fiber ---
 
-  uint64_t load(int thread, const uint64_t* address, Order order);
-  void store(int thread, uint64_t* address, uint64_t value, Order order);
-  uint64_t fetch_add(int thread, uint64_t* address, uint64_t addend, Order order);
-  // Checks the access; the caller then touches the bytes.
+  // Atomic words have 4 or 8 bytes; values are their bits, zero-extended.
+  uint64_t load(int thread, const void* address, size_t num_bytes, Order order);
+  void store(int thread, void* address, size_t num_bytes, uint64_t value, Order order);
+  // A read-modify-write that stores update(old) and returns old.
+  uint64_t modify(int thread, void* address, size_t num_bytes, const std::function<uint64_t(uint64_t)>& update,
+                  Order order);
+  // Checks the access; the caller then reads the bytes, or writes them with put().
   void plain(int thread, bool by_pipe, bool is_write, const void* address, size_t num_bytes);
+  void put(void* address, const void* source, size_t num_bytes);
+  Arena::Use use_of(const void* address) const {
+    return arena_.contains(address, 1) ? arena_.use_of(address).use : Arena::Use::kShared;
+  }
   void remember(int thread, const void* bytes, size_t num_bytes);
   void drain(int thread);
   void idle(int thread);
@@ -77,6 +84,7 @@ class Execution {
     uint16_t distance = 0;     // kChoice: set by run()
     uint64_t history = 0;      // hash of everything read; with it the thread's local state is determined
     uint64_t place = 0;        // where in its round
+    uint32_t writes_left = 0;  // to shared memory
     LocationSet polls;         // read since the round began
     LocationSet idle_polls;    // read in the round that ended in the last idle()
     bool stale_retry = false;  // since the last idle() nothing new was seen and nothing written
@@ -89,7 +97,12 @@ class Execution {
   // Wakes every idle thread for which there is news. It then stands before its first load, which may still be old.
   void settle();
   bool has_news(const ThreadState& thread) const;
-  int locate(ThreadState& thread, const uint64_t* address);
+  void count_write(ThreadState& thread);
+  // Is this memory that needs no choices, the thread's own or constant? Ends the execution if it is another's.
+  bool is_local(ThreadState& thread, const void* address, size_t num_bytes, bool is_write);
+  uint64_t read_local(ThreadState& thread, const void* address, size_t num_bytes);
+  int locate(ThreadState& thread, const void* address, size_t num_bytes);
+  void check_ordered(ThreadState& thread, int location, const void* address, Order order);
   uint16_t await_choice(ThreadState& thread, int location, bool is_write);
   void turn(ThreadState& thread);
   void wrote(ThreadState& thread, int location);

@@ -52,6 +52,8 @@ class ModelPlatform;
 struct Thread {
   std::string name;
   std::function<void(ModelPlatform&)> body;
+  // The thread ends, as if it were killed, before it would write to shared memory once more.
+  uint32_t max_shared_writes = UINT32_MAX;
 };
 
 struct Program {

@@ -7,11 +7,12 @@
 namespace switchyard::model {
 namespace {
 constexpr size_t kNumWords = Arena::kCapacityBytes / Arena::kWordBytes;
+constexpr size_t kCellBytes = 4;
 }
 
 Memory::Memory(Arena& arena)
     : arena_(arena),
-      location_of_word_(kNumWords, -1),
+      location_of_cell_(Arena::kCapacityBytes / kCellBytes, -1),
       accesses_(kNumWords),
       is_plain_(kNumWords),
       is_atomic_(kNumWords) {}
@@ -27,27 +28,33 @@ void Memory::begin(int num_threads) {
     is_plain_[word_idx] = false;
   }
   plain_words_.clear();
+  private_hash_ = 0;
 }
 
 void Memory::reset_location(Location& location) {
-  uint64_t initial;
-  std::memcpy(&initial, arena_.word(location.word_idx), sizeof initial);
+  uint64_t initial = 0;
+  std::memcpy(&initial, location.address, location.num_bytes);
   location.stores.assign(1, Store{initial, 0, false, false, 0});
   location.position.assign(1, 0);
   is_atomic_[location.word_idx] = false;
 }
 
-std::optional<int> Memory::location(const uint64_t* address) {
+std::optional<int> Memory::location(const void* address, size_t num_bytes) {
   const size_t word_idx = arena_.word_of(address);
   if (is_plain_[word_idx]) return std::nullopt;
-  if (location_of_word_[word_idx] < 0) {
-    if (locations_.size() == size_t(kMaxLocations)) return std::nullopt;
-    location_of_word_[word_idx] = int16_t(locations_.size());
-    locations_.push_back({word_idx, {}, {}});
+  std::byte* const bytes = arena_.word(word_idx) + reinterpret_cast<uintptr_t>(address) % Arena::kWordBytes;
+  const size_t first_cell = size_t(bytes - arena_.word(0)) / kCellBytes;
+  for (size_t cell = first_cell; cell < first_cell + num_bytes / kCellBytes; ++cell) {
+    if (location_of_cell_[cell] >= 0) continue;
+    if (cell != first_cell || locations_.size() == size_t(kMaxLocations)) return std::nullopt;
+    for (size_t c = 0; c < num_bytes / kCellBytes; ++c) location_of_cell_[first_cell + c] = int16_t(locations_.size());
+    locations_.push_back({bytes, uint8_t(num_bytes), word_idx, {}, {}});
     reset_location(locations_.back());
   }
+  const Location& found = locations_[size_t(location_of_cell_[first_cell])];
+  if (found.address != bytes || found.num_bytes != num_bytes) return std::nullopt;
   is_atomic_[word_idx] = true;
-  return location_of_word_[word_idx];
+  return location_of_cell_[first_cell];
 }
 
 void Memory::choices(int thread, int location, bool is_write, std::vector<uint16_t>& distances) const {
@@ -86,13 +93,6 @@ void Memory::store(int thread, int location, uint16_t distance, uint64_t value, 
   insert_after(thread, location, place, value, false, order);
 }
 
-uint64_t Memory::fetch_add(int thread, int location, uint16_t distance, uint64_t addend, Order order) {
-  const size_t place = position(size_t(location), views_[size_t(thread)]) + distance;
-  const uint64_t old = load(thread, location, distance, order);
-  insert_after(thread, location, place, old + addend, true, order);
-  return old;
-}
-
 void Memory::insert_after(int thread, int location, size_t place, uint64_t value, bool is_rmw, Order order) {
   Location& target = locations_[size_t(location)];
   const Store before = target.stores[place];
@@ -113,7 +113,25 @@ void Memory::insert_after(int thread, int location, size_t place, uint64_t value
   if (releases(order)) ++view.clock[size_t(thread)];
 
   appended_ = place + 2 == target.stores.size();
-  if (appended_) std::memcpy(const_cast<std::byte*>(arena_.word(target.word_idx)), &value, sizeof value);
+  if (appended_) std::memcpy(target.address, &value, target.num_bytes);
+}
+
+// The hash is a sum over words, so that only the changed ones need be visited. What is never changed counts nothing.
+void Memory::write_private(void* address, const void* source, size_t num_bytes) {
+  const size_t first = arena_.word_of(address);
+  const size_t last = arena_.word_of(static_cast<const std::byte*>(address) + num_bytes - 1);
+  const auto sum = [&] {
+    uint64_t total = 0;
+    for (size_t word_idx = first; word_idx <= last; ++word_idx) {
+      uint64_t content;
+      std::memcpy(&content, arena_.word(word_idx), sizeof content);
+      total += mix(mix(4, word_idx), content);
+    }
+    return total;
+  };
+  private_hash_ -= sum();
+  std::memcpy(address, source, num_bytes);
+  private_hash_ += sum();
 }
 
 bool Memory::holds_atomics(const void* address, size_t num_bytes) const {
@@ -212,7 +230,7 @@ uint64_t Memory::hash_plain(const Floor& floor) const {
 
 uint64_t Memory::fingerprint(const std::bitset<kMaxThreads>& live) const {
   const Floor floor = floor_of(live);
-  uint64_t hash = hash_plain(floor);
+  uint64_t hash = mix(hash_plain(floor), private_hash_);
   for (size_t l = 0; l < locations_.size(); ++l) {
     const std::vector<Store>& stores = locations_[l].stores;
     const size_t first = std::min<size_t>(floor.seen[l], stores.size() - 1);

@@ -34,7 +34,8 @@ namespace switchyard::model {
 constexpr int kMaxThreads = 8;
 constexpr int kMaxLocations = 128;
 
-enum class Order : uint8_t { kRelaxed, kAcquire, kRelease, kAcqRel };
+// kPlain: of a word that is otherwise used atomically (Arena::Use::kMixed). It must be ordered after every store so far.
+enum class Order : uint8_t { kRelaxed, kAcquire, kRelease, kAcqRel, kPlain };
 constexpr bool acquires(Order order) { return order == Order::kAcquire || order == Order::kAcqRel; }
 constexpr bool releases(Order order) { return order == Order::kRelease || order == Order::kAcqRel; }
 
@@ -73,10 +74,10 @@ class Memory {
   // Forgets everything; the arena's present bytes are the initial values.
   void begin(int num_threads);
 
-  // The atomic word at this address; its number is the same in every execution. Nothing if there are too many words, or
-  // if the word holds plain data.
-  std::optional<int> location(const uint64_t* address);
-  const void* address_of(int location) const { return arena_.word(locations_[size_t(location)].word_idx); }
+  // The atomic word of 4 or 8 bytes at this address; its number is the same in every execution. Nothing if there are too
+  // many words, if the bytes hold plain data, or if they were used as a word of another size.
+  std::optional<int> location(const void* address, size_t num_bytes);
+  const void* address_of(int location) const { return locations_[size_t(location)].address; }
 
   // Stores that this thread's next operation on a location may read (load), or may directly follow in modification
   // order (store, read-modify-write), as distances from what the thread has seen. Never empty.
@@ -86,9 +87,16 @@ class Memory {
   // REQUIRES of all three: distance is one of choices().
   uint64_t load(int thread, int location, uint16_t distance, Order order);
   void store(int thread, int location, uint16_t distance, uint64_t value, Order order);
-  uint64_t fetch_add(int thread, int location, uint16_t distance, uint64_t addend, Order order);
+  // Read-modify-write: returns the old value and stores update(old).
+  template <class Update>
+  uint64_t modify(int thread, int location, uint16_t distance, const Update& update, Order order) {
+    const size_t place = position(size_t(location), views_[size_t(thread)]) + distance;
+    const uint64_t old = load(thread, location, distance, order);
+    insert_after(thread, location, place, update(old), true, order);
+    return old;
+  }
 
-  // Did the last store() or fetch_add() end up last in modification order?
+  // Did the last store() or modify() end up last in modification order?
   bool appended() const { return appended_; }
   uint64_t newest(int location) const { return locations_[size_t(location)].stores.back().value; }
 
@@ -97,6 +105,8 @@ class Memory {
   std::optional<PlainAccess> access(int thread, bool by_pipe, bool is_write, const void* address, size_t num_bytes,
                                     uint32_t operation_idx);
   bool holds_atomics(const void* address, size_t num_bytes) const;
+  // Changes bytes that only one thread touches: no history, no races.
+  void write_private(void* address, const void* source, size_t num_bytes);
   void drain(int thread) { ++views_[size_t(thread)].clock[size_t(pipe_of(thread))]; }
 
   // Equal for states from which the live threads can see exactly the same: only stores that somebody may still read and
@@ -112,6 +122,8 @@ class Memory {
     uint32_t view_idx;  // into carried_views_
   };
   struct Location {
+    std::byte* address;
+    uint8_t num_bytes;
     size_t word_idx;
     std::vector<Store> stores;       // in modification order
     std::vector<uint16_t> position;  // store index -> place in modification order
@@ -133,12 +145,13 @@ class Memory {
   int num_threads_ = 0;
   std::vector<View> views_;
   std::vector<Location> locations_;        // found so far in any execution
-  std::vector<int16_t> location_of_word_;  // -1: none
+  std::vector<int16_t> location_of_cell_;  // per 4 bytes, -1: none
   std::vector<View> carried_views_;
   std::vector<std::vector<PlainAccess>> accesses_;  // per word of the arena
   std::vector<uint32_t> plain_words_;               // words accessed as plain data in this execution
   std::vector<bool> is_plain_;
   std::vector<bool> is_atomic_;
+  uint64_t private_hash_ = 0;  // of the changes to private words
   bool appended_ = false;
 };
 

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <string_view>
 #include <type_traits>
 
@@ -18,42 +19,65 @@ class ModelPlatform {
  public:
   ModelPlatform(Execution& execution, int thread) : execution_(execution), thread_(thread) {}
 
-  uint64_t load_acquire(const uint64_t* word) { return execution_.load(thread_, word, Order::kAcquire); }
-  uint64_t load_relaxed(const uint64_t* word) { return execution_.load(thread_, word, Order::kRelaxed); }
-  void store_release(uint64_t* word, uint64_t value) { execution_.store(thread_, word, value, Order::kRelease); }
-  void store_relaxed(uint64_t* word, uint64_t value) { execution_.store(thread_, word, value, Order::kRelaxed); }
-  uint64_t fetch_add_acq_rel(uint64_t* word, uint64_t addend) {
-    return execution_.fetch_add(thread_, word, addend, Order::kAcqRel);
+  // Words of 4 or 8 bytes.
+  template <class T>
+  T load_acquire(const T* word) const {
+    return load(word, Order::kAcquire);
   }
-  uint64_t fetch_add_relaxed(uint64_t* word, uint64_t addend) {
-    return execution_.fetch_add(thread_, word, addend, Order::kRelaxed);
+  template <class T>
+  T load_relaxed(const T* word) const {
+    return load(word, Order::kRelaxed);
+  }
+  template <class T>
+  void store_release(T* word, std::type_identity_t<T> value) const {
+    store(word, value, Order::kRelease);
+  }
+  template <class T>
+  void store_relaxed(T* word, std::type_identity_t<T> value) const {
+    store(word, value, Order::kRelaxed);
+  }
+  uint64_t fetch_add_acq_rel(uint64_t* word, uint64_t addend) const {
+    return modify_acq_rel(word, [=](uint64_t old) { return old + addend; });
+  }
+  uint64_t fetch_add_relaxed(uint64_t* word, uint64_t addend) const {
+    return execution_.modify(thread_, word, sizeof *word, [=](uint64_t old) { return old + addend; }, Order::kRelaxed);
+  }
+  // Any read-modify-write: an exchange, or what a compare-exchange loop ends with.
+  uint64_t modify_acq_rel(uint64_t* word, const std::function<uint64_t(uint64_t)>& update) const {
+    return execution_.modify(thread_, word, sizeof *word, update, Order::kAcqRel);
   }
 
   template <class T>
-  T read(const T* place) {
+  T read(const T* place) const {
     check_plain<T>();
+    if constexpr (std::is_integral_v<T> && sizeof(T) >= 4) {
+      if (execution_.use_of(place) == Arena::Use::kMixed) return load(place, Order::kPlain);
+    }
     execution_.plain(thread_, false, false, place, sizeof(T));
     execution_.remember(thread_, place, sizeof(T));
     return *place;
   }
   template <class T>
-  void write(T* place, T value) {
+  void write(T* place, std::type_identity_t<T> value) const {
     check_plain<T>();
+    if constexpr (std::is_integral_v<T> && sizeof(T) >= 4) {
+      if (execution_.use_of(place) == Arena::Use::kMixed) return store(place, value, Order::kPlain);
+    }
     execution_.plain(thread_, false, true, place, sizeof(T));
-    *place = value;
+    execution_.put(place, &value, sizeof(T));
   }
   // The row moves at some time before the next drain(): until then its source must not change, and nothing that the
   // thread publishes covers it.
-  void push(const void* source, void* destination, size_t num_bytes) {
+  void push(const void* source, void* destination, size_t num_bytes) const {
     execution_.plain(thread_, true, false, source, num_bytes);
     execution_.plain(thread_, true, true, destination, num_bytes);
-    std::memcpy(destination, source, num_bytes);
+    execution_.put(destination, source, num_bytes);
   }
-  void drain() { execution_.drain(thread_); }
+  void drain() const { execution_.drain(thread_); }
 
   // Nothing moved in this round: sleep until a word that it read has news.
-  void idle() { execution_.idle(thread_); }
-  void assert_that(bool condition, std::string_view message) { execution_.assert_that(thread_, condition, message); }
+  void idle() const { execution_.idle(thread_); }
+  void assert_that(bool condition, std::string_view message) const { execution_.assert_that(thread_, condition, message); }
 
  private:
   template <class Role>
@@ -66,6 +90,22 @@ class ModelPlatform {
     static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= 16);
   }
 
+  template <class T>
+  static constexpr void check_word() {
+    static_assert(std::is_integral_v<T> && (sizeof(T) == 4 || sizeof(T) == 8));
+  }
+  template <class T>
+  T load(const T* word, Order order) const {
+    check_word<T>();
+    return T(execution_.load(thread_, word, sizeof(T), order));
+  }
+  template <class T>
+  void store(T* word, T value, Order order) const {
+    check_word<T>();
+    execution_.store(thread_, word, sizeof(T), uint64_t(std::make_unsigned_t<T>(value)), order);
+  }
+
+ protected:
   Execution& execution_;
   int thread_;
 };

@@ -1,4 +1,5 @@
 // How `switchyard run` ends: failures, signals, time limits, and what it leaves behind (nothing).
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -75,8 +76,8 @@ TEST(RunEnding, DoesNotMindATimeLimitThatIsNotReached) {
   EXPECT_EQ(run_tool({"run", "-n", "2", "--timeout", "1000", "--", "true"}).report.exit_code, 0);
 }
 
-TEST(RunEnding, PassesASignalOnToEveryRankExactlyOnce) {
-  auto tool = start_tool(run_script({"-n", "3"}, "trap 'echo got it' INT; " + kLast + "trap - INT; kill $!; exit 0"));
+TEST(RunEnding, PassesASignalOnToEveryRank) {
+  auto tool = start_tool(run_script({"-n", "3"}, "trap 'echo got it; exit 0' INT; " + kLast));
   ASSERT_TRUE(tool.ok());
   read_lines(tool->standard_output(), 3);
   tool->send(SIGINT);
@@ -122,16 +123,28 @@ TEST(RunEnding, TakesTheRanksWithItWhenItIsKilled) {
 }
 
 TEST(RunEnding, LeavesNothingBehindThatARankStarted) {
-  auto tool = start_tool(run_script({"-n", "1"}, "sleep 1000 & echo $!; kill -STOP $$"));
+  const Fifo go_on;
+  auto tool = start_tool(run_script({"-n", "1"}, "sleep 1000 & echo $!; cat " + go_on.path()));
   ASSERT_TRUE(tool.ok());
   const std::string line = read_lines(tool->standard_output(), 1);
   ASSERT_GT(line.size(), 4u);
   const Fd grandchild = open_process(std::stoi(line.substr(4)));
   ASSERT_TRUE(grandchild.valid());
-  tool->send(SIGTERM);
+  Fd(open(go_on.path().c_str(), O_WRONLY));  // lets the rank end by itself
   auto run = capture(*std::move(tool), test_deadline());
   ASSERT_TRUE(run.ok()) << run.status().to_string();
+  EXPECT_EQ(run->report.exit_code, 0);
   EXPECT_TRUE(exits_in_time(grandchild));
+}
+
+TEST(RunEnding, KeepsRanksOutOfReachOfTheTerminalsCtrlC) {
+  // The terminal signals its foreground group, which is the launcher's; ranks must hear of it from the launcher alone.
+  auto tool = start_tool(run_script({"-n", "1"}, "echo $$; exec sleep 1000"));
+  ASSERT_TRUE(tool.ok());
+  const std::string line = read_lines(tool->standard_output(), 1);
+  ASSERT_GT(line.size(), 4u);
+  const pid_t rank = std::stoi(line.substr(4));
+  EXPECT_EQ(getpgid(rank), rank);
 }
 
 TEST(RunEnding, DoesNotWaitForADescendantThatHidesWithThePipes) {

@@ -2,8 +2,7 @@
 #pragma once
 #include <cstdint>
 
-#include "ep/tensor.hpp"
-#include "switchyard/status.hpp"
+#include "switchyard/ep/tensor.hpp"
 
 namespace switchyard::ep {
 

@@ -1,0 +1,71 @@
+// The C++ face of expert parallelism: groups and handles that own, tensors with type and shape.
+//
+//   switchyard::ep::EpGroup group(comm, {.num_experts = 256, .max_tokens_per_rank = 128, .max_token_bytes = 14336});
+//   switchyard::ep::EpHandle handle(group, switchyard::ep::Layout::kExpertMajor, topk);
+//   handle.update(Tensor::of(topk_idx, DType::kInt64, {num_tokens, topk}));
+//   handle.dispatch(dispatch_args, stream);
+//   ... the experts run ...
+//   handle.combine(combine_args, stream);
+//
+// Semantics are the C API's (nccl_ep.h, docs/ep.md).
+//
+// THREADS    calls on one group and its handles come from one thread at a time.
+// OWNERSHIP  a handle must go before its group, a group before its Comm.
+// ERRORS     switchyard::Error; a refused call has posted and written nothing.
+#pragma once
+#include <memory>
+
+#include "switchyard/comm.hpp"
+#include "switchyard/ep/config.hpp"
+
+namespace switchyard::ep {
+
+class Group;
+class Handle;
+
+class EpGroup {
+ public:
+  // COLLECTIVE. Ranks must agree on the configuration.
+  EpGroup(const Comm& comm, const GroupConfig& config);
+  // COLLECTIVE. Waits for what was launched and for the other ranks.
+  ~EpGroup();
+  EpGroup(EpGroup&&) noexcept;
+
+  int num_local_experts() const;
+  // Rows of one expert's block of an expert-major tensor.
+  size_t rows_per_expert() const;
+  // Touched memory that the library holds for this group on this rank.
+  size_t memory_bytes() const;
+
+  // Masks (docs/errors.md); the group must have been made with enable_mask.
+  void mask_query(int32_t* device_mask, const HostStream& stream);
+  void mask_update(const int32_t* host_mask, const HostStream& stream);
+  void mask_clean(const HostStream& stream);
+  bool async_error() const;
+  void error_clear();
+
+  Group& internal() const { return *group_; }
+
+ private:
+  std::unique_ptr<Group> group_;
+};
+
+class EpHandle {
+ public:
+  // COLLECTIVE when the group's buffer has to grow.
+  EpHandle(EpGroup& group, Layout layout, int topk);
+  ~EpHandle();
+  EpHandle(EpHandle&&) noexcept;
+
+  // Remembers where the indices are: dispatch and combine read them in stream order.
+  void update(const Tensor& topk_idx);
+  void dispatch(const DispatchArgs& args, const HostStream& stream);
+  void combine(const CombineArgs& args, const HostStream& stream);
+  // The receive half of the oldest staged operation; without one, nothing.
+  void complete(const HostStream& stream);
+
+ private:
+  std::unique_ptr<Handle> handle_;
+};
+
+}  // namespace switchyard::ep

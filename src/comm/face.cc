@@ -1,0 +1,110 @@
+// The C++ face over the internal classes: Status becomes an exception here and nowhere below.
+#include "switchyard/comm.hpp"
+
+#include <cstring>
+
+#include "base/env.hpp"
+#include "base/log.hpp"
+#include "comm/communicator.hpp"
+#include "comm/coordinator.hpp"
+#include "comm/launch_env.hpp"
+#include "comm/rendezvous.hpp"
+#include "platform/host/stream.hpp"
+#include "switchyard/platform/host.hpp"
+
+namespace switchyard {
+namespace {
+
+void check(const Status& status) {
+  if (!status.ok()) throw Error(status);
+}
+
+template <class T>
+T take(Result<T> result) {
+  check(result.status());
+  return std::move(result).value();
+}
+
+}  // namespace
+
+UniqueIdBytes make_unique_id() {
+  const UniqueId id = take(create_unique_id());
+  UniqueIdBytes bytes;
+  std::memcpy(bytes.data(), &id, sizeof(id));
+  return bytes;
+}
+
+Comm::Comm(std::unique_ptr<Communicator> comm) : comm_(std::move(comm)) {}
+Comm::~Comm() = default;
+Comm::Comm(Comm&&) noexcept = default;
+Comm& Comm::operator=(Comm&&) noexcept = default;
+
+Comm::Comm(const UniqueIdBytes& bytes, int rank, int num_ranks) {
+  UniqueId id;
+  std::memcpy(static_cast<void*>(&id), bytes.data(), sizeof(id));
+  check(id.validate());
+  comm_ = take(Communicator::create(id, rank, num_ranks, {}));
+}
+
+Comm Comm::from_environment() {
+  const EnvGetter environment = process_environment();
+  const LaunchEnv launch = take(read_launch_env(environment));
+  const Deadline deadline = Deadline::after_ns(env().timeout_ms * kMillisecond);
+  const UniqueId id = take(rendezvous(launch, environment, deadline));
+  return Comm(take(Communicator::create(id, launch.rank, launch.num_ranks, {})));
+}
+
+int Comm::rank() const { return comm_->rank(); }
+int Comm::num_ranks() const { return comm_->num_ranks(); }
+int Comm::num_nodes() const { return comm_->topology().num_nodes(); }
+
+Comm Comm::split(int color, int key) const {
+  if (color < 0) throw Error(Status::invalid_argument(text("color is ", color, ", allowed 0 and more")));
+  return Comm(take(comm_->split(color, key)));
+}
+
+void Comm::barrier() const { check(comm_->barrier()); }
+DeviceComm Comm::device_comm(const DeviceCommRequirements& requirements) const {
+  return take(comm_->create_device_comm(requirements));
+}
+void Comm::abort(const std::string& reason) const { comm_->abort(reason); }
+
+SymmetricMemory::SymmetricMemory(const Comm& comm, size_t num_bytes)
+    : comm_(&comm.internal()), data_(take(comm_->runtime().allocate(num_bytes))), num_bytes_(num_bytes), window_(nullptr) {
+  auto window = comm_->register_window(data_, num_bytes);
+  if (!window.ok()) {
+    if (const Status freed = comm_->runtime().free(data_); !freed.ok()) log(LogLevel::kWarn, freed.to_string());
+    throw Error(window.status());
+  }
+  window_ = *window;
+}
+
+SymmetricMemory::~SymmetricMemory() {
+  if (window_ == nullptr) return;
+  for (const Status& status : {comm_->deregister_window(window_), comm_->runtime().free(data_)}) {
+    if (!status.ok()) log(LogLevel::kWarn, status.to_string());
+  }
+}
+
+SymmetricMemory::SymmetricMemory(SymmetricMemory&& other) noexcept
+    : comm_(other.comm_), data_(other.data_), num_bytes_(other.num_bytes_), window_(std::exchange(other.window_, nullptr)) {}
+
+WindowView SymmetricMemory::view() const { return comm_->view(*window_); }
+
+HostStream::HostStream() : stream_(take(Stream::create())) {}
+HostStream::~HostStream() = default;
+HostStream::HostStream(HostStream&&) noexcept = default;
+
+void HostStream::launch(std::function<void(const HostPlatform&)> kernel) {
+  check(stream_->post([kernel = std::move(kernel)](Stream& stream) {
+    try {
+      kernel(HostPlatform{});
+    } catch (const std::exception& error) {
+      stream.fail(Status::internal(text("a kernel threw: ", error.what())));
+    }
+  }));
+}
+
+void HostStream::synchronize(uint64_t timeout_ns) { check(stream_->synchronize(Deadline::after_ns(timeout_ns))); }
+
+}  // namespace switchyard

@@ -1,0 +1,50 @@
+// The C++ face over Group and Handle: Status becomes an exception here and nowhere below.
+#include "ep/group.hpp"
+#include "ep/handle.hpp"
+#include "switchyard/ep.hpp"
+
+namespace switchyard::ep {
+namespace {
+
+void check(const Status& status) {
+  if (!status.ok()) throw Error(status);
+}
+
+template <class T>
+T take(Result<T> result) {
+  check(result.status());
+  return std::move(result).value();
+}
+
+StreamRef ref(const HostStream& stream) { return {stream.internal()}; }
+
+}  // namespace
+
+EpGroup::EpGroup(const Comm& comm, const GroupConfig& config) : group_(take(Group::create(comm.internal(), config))) {}
+EpGroup::~EpGroup() = default;
+EpGroup::EpGroup(EpGroup&&) noexcept = default;
+
+int EpGroup::num_local_experts() const { return group_->num_local_experts(group_->rank()); }
+size_t EpGroup::rows_per_expert() const { return group_->rows_per_expert(); }
+size_t EpGroup::memory_bytes() const { return group_->memory_bytes(); }
+void EpGroup::mask_query(int32_t* device_mask, const HostStream& stream) {
+  check(group_->mask_query(device_mask, ref(stream)));
+}
+void EpGroup::mask_update(const int32_t* host_mask, const HostStream& stream) {
+  check(group_->mask_update(host_mask, ref(stream)));
+}
+void EpGroup::mask_clean(const HostStream& stream) { check(group_->mask_clean(ref(stream))); }
+bool EpGroup::async_error() const { return take(group_->async_error()) != 0; }
+void EpGroup::error_clear() { check(group_->error_clear()); }
+
+EpHandle::EpHandle(EpGroup& group, Layout layout, int topk)
+    : handle_(take(Handle::create(group.internal(), layout, topk, nullptr, 0))) {}
+EpHandle::~EpHandle() = default;
+EpHandle::EpHandle(EpHandle&&) noexcept = default;
+
+void EpHandle::update(const Tensor& topk_idx) { check(handle_->update(topk_idx)); }
+void EpHandle::dispatch(const DispatchArgs& args, const HostStream& stream) { check(handle_->dispatch(args, ref(stream))); }
+void EpHandle::combine(const CombineArgs& args, const HostStream& stream) { check(handle_->combine(args, ref(stream))); }
+void EpHandle::complete(const HostStream& stream) { check(handle_->complete(ref(stream))); }
+
+}  // namespace switchyard::ep

@@ -1,0 +1,8 @@
+# The C API as programs use and misuse it: ranks as threads, results against the model.
+if(TARGET sy_oracle AND NOT SWITCHYARD_CUDA)
+  add_library(ep_rank STATIC ep_rank.cc)
+  target_include_directories(ep_rank BEFORE PUBLIC ${CMAKE_SOURCE_DIR}/include/host)
+  target_link_libraries(ep_rank PUBLIC switchyard_flags sy_oracle GTest::gtest)
+
+  switchyard_test(nccl_ep_test nccl_ep_round_trip_test.cc LIBS ep_rank TIMEOUT 180)
+endif()

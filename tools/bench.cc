@@ -1,0 +1,124 @@
+// `switchyard bench ep`: dispatch and combine on this machine, beside the memory bound and a baseline.
+#include <fmt/format.h>
+
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/ep/spec.hpp"
+#include "tools/bench_figures.hpp"
+#include "tools/bench_launch.hpp"
+#include "tools/bench_report.hpp"
+#include "tools/commands.hpp"
+#include "tools/exit_codes.hpp"
+
+namespace switchyard::tools {
+namespace {
+
+struct BenchOptions {
+  bench::EpSpec spec;
+  bool baselines = false;
+  bool figures = false;
+  std::string json_path;
+};
+
+void fail(const Status& status, int exit_code) {
+  fmt::print(stderr, "switchyard bench: {}\n", status.message());
+  finish(exit_code);
+}
+
+void add_options(CLI::App& command, BenchOptions& options) {
+  bench::EpSpec& spec = options.spec;
+  constexpr int kMany = 1 << 20;
+  command.add_option("--mode", spec.mode, "algorithm: ll")->check(CLI::IsMember({"ll"}));
+  command.add_option("--layout", spec.layout, "of received rows: em (expert-major) or rm (rank-major)")
+      ->check(CLI::IsMember({"em", "rm"}));
+  command.add_option("--ranks", spec.ranks, "number of ranks")->check(CLI::Range(1, 1024));
+  command.add_option("--nodes", spec.nodes, "pretend that the ranks are spread over this many nodes")
+      ->check(CLI::Range(1, 1024));
+  command.add_option("--tokens", spec.tokens, "tokens of each rank")->check(CLI::Range(1, kMany));
+  command.add_option("--hidden", spec.hidden, "elements of a row")->check(CLI::Range(1, kMany));
+  command.add_option("--topk", spec.topk, "experts of each token")->check(CLI::Range(1, 64));
+  command.add_option("--experts", spec.experts, "experts over all ranks")->check(CLI::Range(1, 1 << 16));
+  command.add_option("--dtype", spec.dtype, "of rows: bf16, fp16 or fp32")->check(CLI::IsMember({"bf16", "fp16", "fp32"}));
+  command.add_option("--quant", spec.quant, "none, fp8 (dispatch) or nvfp4 (combine)")
+      ->check(CLI::IsMember({"none", "fp8", "nvfp4"}));
+  command.add_flag("--zero-copy", spec.zero_copy, "received rows lie in windows; otherwise in plain memory");
+  command.add_option("--skew", spec.skew, "Zipf exponent of the experts' popularity")->check(CLI::Range(0., 8.));
+  command.add_option("--seed", spec.seed, "seed of routing, weights and rows");
+  command.add_option("--iters", spec.iters, "timed iterations")->check(CLI::Range(1, kMany));
+  command.add_option("--warmup", spec.warmup, "iterations before them")->check(CLI::Range(0, kMany));
+  command.add_option("--platform", spec.platform, "host or cuda")->check(CLI::IsMember({"host", "cuda"}));
+  command.add_option("--net", spec.net, "network plugin between nodes (SWITCHYARD_NET)");
+  command.add_flag("--verify,!--no-verify", spec.verify, "compare the results with plain code");
+  command.add_flag("--baselines", options.baselines, "also measure permute + MPI_Alltoallv");
+  command.add_flag("--threads", spec.threads, "ranks are threads of one process instead of processes");
+  command.add_flag("--figures", options.figures, "measure the project's whole table of figures; takes minutes");
+  command.add_option("--json", options.json_path, "also write the results to this file");
+  for (CLI::Option* option : command.get_options()) {
+    if (option->get_items_expected_max() > 0) option->capture_default_str();
+  }
+  command.footer(
+      "Times are from inputs that are ready to output that can be used, of the slowest rank. The bound is what this\n"
+      "machine's memory needs for the same rows, measured in turns with them by the same number of ranks.\n"
+      "Exit code 1 if a result was wrong or a measurement failed; a figure that misses its target is no failure.");
+}
+
+// The file must be writable before minutes of measuring, not after.
+Status check_writable(const std::string& path) {
+  if (path.empty() || std::ofstream(path, std::ios::app)) return {};
+  return Status::invalid_argument(text("cannot write '", path, "'; name a file in a folder that exists"));
+}
+
+bool all_well(const nlohmann::json& results) {
+  for (const nlohmann::json& run : results["runs"]) {
+    if (run["errors"].get<uint64_t>() != 0) return false;
+  }
+  for (const nlohmann::json& figure : results.value("figures", nlohmann::json::array())) {
+    if (figure.contains("error")) return false;
+  }
+  return true;
+}
+
+void bench_ep(const BenchOptions& options) {
+  for (const Status& status : {bench::validate(options.spec), check_writable(options.json_path)}) {
+    if (!status.ok()) return fail(status, kExitUsage);
+  }
+  nlohmann::json results;
+  if (options.figures) {
+    results = measure_figures(options.spec);
+    print_figures(results["figures"]);
+  } else {
+    auto run = measure_run(options.spec, options.baselines);
+    if (!run.ok()) return fail(run.status(), kExitFailure);
+    print_run(run.value());
+    results = {{"runs", {std::move(run).value()}}};
+  }
+  if (!options.json_path.empty()) {
+    if (const Status written = write_json(options.json_path, results); !written.ok()) return fail(written, kExitFailure);
+  }
+  if (!all_well(results)) finish(kExitFailure);
+}
+
+}  // namespace
+
+void register_bench(CLI::App& app) {
+  CLI::App* bench = app.add_subcommand("bench", "Measure this machine");
+  bench->require_subcommand(1);
+
+  const auto options = std::make_shared<BenchOptions>();
+  CLI::App* ep = bench->add_subcommand("ep", "Expert-parallel dispatch and combine");
+  add_options(*ep, *options);
+  ep->callback([options] { bench_ep(*options); });
+
+  // What bench starts through `switchyard run`; not for people.
+  const auto folder = std::make_shared<std::string>();
+  CLI::App* rank = bench->add_subcommand("ep-rank", "")->group("");
+  rank->add_option("folder", *folder)->required();
+  rank->callback([folder] {
+    if (const Status status = run_bench_rank(*folder); !status.ok()) fail(status, kExitFailure);
+  });
+}
+
+}  // namespace switchyard::tools

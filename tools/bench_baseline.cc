@@ -1,0 +1,49 @@
+#include "tools/bench_baseline.hpp"
+
+#include <fmt/format.h>
+
+#include "bench/machine.hpp"
+#include "tools/bench_launch.hpp"
+#include "tools/capture.hpp"
+#include "tools/child_process.hpp"
+
+namespace switchyard::tools {
+namespace {
+
+constexpr const char* kName = "permute + MPI_Alltoallv";
+constexpr uint64_t kLimitNs = 600 * kSecond;
+
+Result<nlohmann::json> measure(const bench::EpSpec& spec) {
+  if (spec.dtype != "bf16" || spec.quant != "none") return Status::invalid_usage("it moves plain BF16 rows only");
+  SWITCHYARD_ASSIGN(const std::string folder, own_folder());
+  SWITCHYARD_ASSIGN(const std::string program, find_program(folder + "/mpi_baseline", nullptr));
+  SWITCHYARD_ASSIGN(const TemporaryFolder scratch, TemporaryFolder::create());
+  const std::string result_path = scratch.path() + "/baseline.json";
+  std::vector<std::string> arguments{"mpirun", "--oversubscribe", "--allow-run-as-root"};
+  // With more ranks than cores a waiting rank must let the others have theirs; otherwise it waits best without.
+  if (spec.ranks > bench::this_machine().num_usable_cores) {
+    arguments.insert(arguments.end(), {"--mca", "mpi_yield_when_idle", "1"});
+  }
+  const std::vector<std::pair<const char*, std::string>> options{
+      {"--tokens", std::to_string(spec.tokens)},   {"--hidden", std::to_string(spec.hidden)},
+      {"--topk", std::to_string(spec.topk)},       {"--experts", std::to_string(spec.experts)},
+      {"--skew", fmt::format("{}", spec.skew)},    {"--seed", std::to_string(spec.seed)},
+      {"--iters", std::to_string(spec.iters)},     {"--warmup", std::to_string(spec.warmup)},
+      {"--json", result_path}};
+  arguments.insert(arguments.end(), {"-n", std::to_string(spec.ranks), program});
+  for (const auto& [name, value] : options) arguments.insert(arguments.end(), {name, value});
+  SWITCHYARD_ASSIGN(const Captured ended, capture(std::move(arguments), Deadline::after_ns(kLimitNs)));
+  if (ended.report.failed()) return Status::remote(text("mpirun ", ended.report.reason, ": ", ended.error));
+  return read_json(result_path);
+}
+
+}  // namespace
+
+nlohmann::json run_mpi_baseline(const bench::EpSpec& spec, double our_round_trip_us) {
+  const auto result = measure(spec);
+  if (!result.ok()) return {{"name", kName}, {"unavailable", result.status().message()}};
+  const nlohmann::json& times = result.value()["round_trip_us"];
+  return {{"name", kName}, {"round_trip_us", times}, {"speedup", times["p50"].get<double>() / our_round_trip_us}};
+}
+
+}  // namespace switchyard::tools

@@ -1,0 +1,156 @@
+#include "tools/bench_figures.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <string>
+
+#include "tools/bench_baseline.hpp"
+#include "tools/bench_launch.hpp"
+#include "tools/bench_report.hpp"
+
+namespace switchyard::tools {
+namespace {
+
+// Targets. Ratios hold on any machine; times are of a current server core with more ranks than cores.
+constexpr double kMaxBoundRatio = 1.5;
+constexpr double kMinSpeedup = 2.0;
+constexpr double kMaxVisibleWindows = 0.25;  // of a dispatch that had 10 ms to itself
+constexpr double kMaxVisiblePlain = 0.75;    // the receiver's copy remains
+constexpr double kMaxLateExtraUs = 500;      // a tenth of the lateness
+constexpr double kMaxLateExtraWindowsUs = 5500;  // writing in place needs everybody's consent: the lateness, no more
+constexpr double kMaxPostHotUs = 1;
+constexpr double kMaxPostColdUs = 12;
+constexpr double kMaxBarrierUs = 100;
+constexpr double kMinPushShare = 0.9;
+constexpr double kMaxMemoryPlainMb = 64;
+constexpr double kMaxMemoryWindowsMb = 8;
+
+constexpr int kJobRanks = 2;  // of the figures that are not about many ranks
+constexpr int kBarrierRanks = 16;
+constexpr int kMaxJobIters = 30;
+
+struct Target {
+  double value;
+  bool at_most;
+  const char* unit;
+};
+Target at_most(double value, const char* unit) { return {value, true, unit}; }
+Target at_least(double value, const char* unit) { return {value, false, unit}; }
+
+class Figures {
+ public:
+  explicit Figures(const bench::EpSpec& base) : base_(base) {}
+
+  void measure_runs() {
+    for (const int num_ranks : {2, 4, 8}) {
+      for (const bool windows : {true, false}) measure_ranks(num_ranks, windows);
+    }
+  }
+
+  void measure_jobs() {
+    for (const bool windows : {true, false}) {
+      add("overlap: visible share of a dispatch", job("overlap", kJobRanks, windows), "/share"_json_pointer,
+          at_most(windows ? kMaxVisibleWindows : kMaxVisiblePlain, ""));
+    }
+    for (const bool windows : {true, false}) {
+      add("a rank late by 5 ms: the others' sends longer by", job("late_rank", kJobRanks, windows),
+          "/extra_us"_json_pointer, at_most(windows ? kMaxLateExtraWindowsUs : kMaxLateExtraUs, "us"));
+    }
+    const Measured posts = job("post", kJobRanks, false);
+    add("post, worker polling", posts, "/hot_us/p50"_json_pointer, at_most(kMaxPostHotUs, "us"));
+    add("post, worker asleep", posts, "/cold_us/p50"_json_pointer, at_most(kMaxPostColdUs, "us"));
+    add("world barrier", job("barrier", kBarrierRanks, false), "/barrier_us/p50"_json_pointer,
+        at_most(kMaxBarrierUs, "us"));
+    add("LSA push: share of the bound's bandwidth", job("push", kJobRanks, true), "/share"_json_pointer,
+        at_least(kMinPushShare, ""));
+  }
+
+  nlohmann::json result() && { return {{"runs", std::move(runs_)}, {"figures", std::move(figures_)}}; }
+
+ private:
+  struct Measured {
+    std::string where;  // ranks and memory, for the figure's name
+    Result<nlohmann::json> result;
+  };
+
+  bench::EpSpec spec(const std::string& job_name, int num_ranks, bool windows) const {
+    bench::EpSpec spec;
+    spec.job = job_name;
+    spec.ranks = num_ranks;
+    spec.zero_copy = windows;
+    spec.seed = base_.seed;
+    spec.warmup = base_.warmup;
+    spec.verify = base_.verify;
+    spec.threads = base_.threads;
+    spec.iters = job_name == "round_trip" ? base_.iters : std::min(base_.iters, kMaxJobIters);
+    return spec;
+  }
+  static std::string where(int num_ranks, bool windows) {
+    return fmt::format("{} ranks, {}", num_ranks, windows ? "windows" : "plain");
+  }
+  Measured job(const std::string& job_name, int num_ranks, bool windows) const {
+    const bool has_tensors = job_name != "barrier" && job_name != "post";
+    return {has_tensors ? where(num_ranks, windows) : fmt::format("{} ranks", num_ranks),
+            run_bench_job(spec(job_name, num_ranks, windows))};
+  }
+
+  void measure_ranks(int num_ranks, bool windows) {
+    Measured run{where(num_ranks, windows), measure_run(spec("round_trip", num_ranks, windows), true)};
+    if (run.result.ok()) {
+      nlohmann::json& result = run.result.value();
+      print_run(result);
+      std::fflush(stdout);
+      result["memory_mb"] = result["memory_bytes_per_rank"].get<double>() / 1e6;
+    }
+    add("LL round trip over the memory bound", run, "/bound_ratio"_json_pointer, at_most(kMaxBoundRatio, "x"));
+    add("LL speedup over permute + MPI_Alltoallv", run, "/baselines/0/speedup"_json_pointer,
+        at_least(kMinSpeedup, "x"));
+    if (num_ranks == 8) {
+      add("memory a rank", run, "/memory_mb"_json_pointer,
+          at_most(windows ? kMaxMemoryWindowsMb : kMaxMemoryPlainMb, "MB"));
+    }
+    if (!run.result.ok()) return;
+    run.result.value().erase("memory_mb");
+    runs_.push_back(std::move(run.result).value());
+  }
+
+  void add(const std::string& what, const Measured& measured, const nlohmann::json::json_pointer& value, Target target) {
+    nlohmann::json figure{{"name", fmt::format("{} ({})", what, measured.where)}};
+    if (!measured.result.ok()) {
+      figure.update({{"error", measured.result.status().message()}, {"ok", false}});
+    } else if (!measured.result.value().contains(value)) {
+      figure.update({{"error", "not available on this machine"}, {"ok", false}});
+    } else {
+      const auto number = measured.result.value()[value].get<double>();
+      figure.update({{"value", number},
+                     {"unit", target.unit},
+                     {"target", target.value},
+                     {"at_most", target.at_most},
+                     {"ok", target.at_most ? number <= target.value : number >= target.value}});
+    }
+    figures_.push_back(std::move(figure));
+  }
+
+  const bench::EpSpec& base_;
+  nlohmann::json runs_ = nlohmann::json::array();
+  nlohmann::json figures_ = nlohmann::json::array();
+};
+
+}  // namespace
+
+Result<nlohmann::json> measure_run(const bench::EpSpec& spec, bool baselines) {
+  SWITCHYARD_ASSIGN(nlohmann::json run, run_bench_job(spec));
+  if (baselines) run["baselines"].push_back(run_mpi_baseline(spec, run["round_trip_us"]["p50"].get<double>()));
+  return run;
+}
+
+nlohmann::json measure_figures(const bench::EpSpec& base) {
+  Figures figures(base);
+  figures.measure_runs();
+  figures.measure_jobs();
+  return std::move(figures).result();
+}
+
+}  // namespace switchyard::tools
