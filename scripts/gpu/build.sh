@@ -6,39 +6,33 @@ cd "$(dirname "$0")/../.."
 
 deps=build-gpu-deps
 out=build-gpu
-NVCC=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
-CXX=${CXX:-g++}
-JOBS=${JOBS:-$(nproc)}
-cuda=$(dirname "$(dirname "$(readlink -f "$NVCC")")")
+nvcc=${NVCC:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
+cuda=$(dirname "$(dirname "$(readlink -f "$nvcc")")")
 
 if [[ ! -f $deps/lib/libsodium.a ]]; then
   echo "build: $deps is missing; run scripts/gpu/prepare.sh on a machine with the packages first" >&2
   exit 1
 fi
 
-common="-std=c++20 -O2 -DNDEBUG -DSWITCHYARD_HAVE_CUDA -Iinclude -Isrc -Itests -isystem $deps/include"
-host_flags="$common -isystem $cuda/include -ffp-contract=off -fPIC -pthread"
-cuda_flags="$common -arch=sm_90 --fmad=false"
-
-sources=$(ls src/base/*.cc src/platform/host/*.cc src/platform/cuda/*.cu src/comm/*.cc src/ep/*.cc src/ep/*.cu \
-  tests/oracle/*.cc tests/ep/ll_harness.cc tests/gpu/*.cc | grep -v '_test\.cc$')
-
-# One command a line: first the longest, so that they don't come last on their own.
-commands() {
-  for source in $(ls -S $sources); do
-    object=$out/${source//\//-}.o
-    # An object newer than every source and header is kept.
-    if [[ -f $object && -z $(find include src tests scripts/gpu -newer "$object" -type f -print -quit) ]]; then continue; fi
-    case $source in
-      *.cu) echo "$NVCC $cuda_flags -c $source -o $object" ;;
-      *) echo "$CXX $host_flags -c $source -o $object" ;;
-    esac
-  done
-}
+sources=$(ls src/{base,platform/host,platform/cuda,net,comm,ep}/*.{cc,cu} tests/oracle/*.cc tests/ep/ll_harness.cc \
+  tests/gpu/*.cc 2>/dev/null | grep -v '_test\.cc$')
 
 mkdir -p $out
-commands | xargs -P "$JOBS" -I{} bash -c 'echo "${1##* }"; $1' _ {}
-objects=$(for source in $sources; do echo "$out/${source//\//-}.o"; done)
-$CXX -o $out/ll_gpu $objects $deps/lib/libsodium.a $deps/lib/libhwy.so.1 "-Wl,-rpath,\$ORIGIN/../$deps/lib" \
-  -L"$cuda/lib64" -lcudart_static -ldl -lrt -pthread
-echo "built $out/ll_gpu"
+{
+  cat <<NINJA
+flags = -std=c++20 -O2 -DNDEBUG -DSWITCHYARD_HAVE_CUDA -Iinclude -Isrc -Itests -isystem $deps/include
+rule cc
+  command = ${CXX:-g++} \$flags -isystem $cuda/include -ffp-contract=off -pthread -MMD -MF \$out.d -c \$in -o \$out
+  description = \$in
+  depfile = \$out.d
+rule cu
+  command = $nvcc \$flags -arch=sm_90 --fmad=false -MD -MF \$out.d -c \$in -o \$out
+  description = \$in
+  depfile = \$out.d
+rule link
+  command = ${CXX:-g++} -o \$out \$in $deps/lib/libsodium.a $deps/lib/libhwy.so.1 -Wl,-rpath,'\$\$ORIGIN/../$deps/lib' -L$cuda/lib64 -lcudart_static -ldl -lrt -pthread
+NINJA
+  for source in $sources; do echo "build $out/$source.o: ${source##*.} $source"; done
+  echo "build $out/ll_gpu: link $(printf "$out/%s.o " $sources)"
+} > $out/build.ninja
+ninja -f $out/build.ninja ${JOBS:+-j "$JOBS"} $out/ll_gpu

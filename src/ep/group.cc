@@ -6,6 +6,7 @@
 
 #include "base/checked.hpp"
 #include "base/env.hpp"
+#include "base/failpoint.hpp"
 
 namespace switchyard::ep {
 namespace {
@@ -58,8 +59,11 @@ Group::Group(Communicator& comm, const GroupConfig& config, uint64_t timeout_ns)
 Result<std::unique_ptr<Group>> Group::create(Communicator& comm, const GroupConfig& config) {
   SWITCHYARD_TRY(check_config(config, comm));
   std::unique_ptr<Group> group(new Group(comm, config, resolve_timeout(config)));
+  SWITCHYARD_FAILPOINT_TRY("group.before_agreement");
   SWITCHYARD_TRY(group->agree_on_config());
+  SWITCHYARD_FAILPOINT_TRY("group.after_agreement");
   SWITCHYARD_TRY(group->make_state());
+  SWITCHYARD_FAILPOINT_TRY("group.after_state");
   if (config.buffer_bytes > 0) {
     // One share per (bank, rank): the widest message first, what remains is outbox.
     const uint64_t share = config.buffer_bytes / (kNumBanks * uint64_t(group->num_ranks())) / 16 * 16;
@@ -171,6 +175,7 @@ Status Group::make_payload(uint64_t inbox_block_bytes, uint64_t outbox_block_byt
   LlLayout layout = view_.layout;
   layout.inbox_block_bytes = round_up(inbox_block_bytes, 4096);
   layout.outbox_block_bytes = round_up(outbox_block_bytes, 4096);
+  SWITCHYARD_FAILPOINT_TRY("group.before_payload");
   SWITCHYARD_ASSIGN(void* memory, comm_.runtime().allocate(layout.payload_bytes()));
   auto window = comm_.register_window(memory, layout.payload_bytes());
   if (!window.ok()) {
@@ -186,6 +191,7 @@ Status Group::make_payload(uint64_t inbox_block_bytes, uint64_t outbox_block_byt
   payload_memory_ = memory;
   view_.layout = layout;
   view_.payload = payload_window_->bases();
+  SWITCHYARD_FAILPOINT_TRY("group.after_payload");
   return {};
 }
 
@@ -221,6 +227,7 @@ Status Group::post(LlOp op, StreamRef stream) {
   SWITCHYARD_TRY(health());
   const bool takes_bank = op.part != LlPart::kReceive;
   if (takes_bank) SWITCHYARD_TRY(check_next_bank());
+  SWITCHYARD_FAILPOINT_TRY("ep.before_post");
   SWITCHYARD_TRY(order(stream));
   op.group = view_;
   SWITCHYARD_TRY(launch(comm_.runtime(), op, stream, *this));

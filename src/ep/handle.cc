@@ -1,6 +1,7 @@
 #include "ep/handle.hpp"
 
 #include "base/checked.hpp"
+#include "base/failpoint.hpp"
 #include "ep/ll_validate.hpp"
 
 namespace switchyard::ep {
@@ -150,11 +151,13 @@ Status Handle::run(LlOp op, bool send_only, StreamRef stream) {
   }
   op.part = LlPart::kReceive;
   staged_.push_back(op);
+  SWITCHYARD_FAILPOINT_TRY("ep.after_staged_send");
   return {};
 }
 
 Status Handle::complete(StreamRef stream) {
   if (staged_.empty()) return group_.health();
+  SWITCHYARD_FAILPOINT_TRY("ep.before_complete");
   const LlOp op = staged_.front();
   SWITCHYARD_TRY(group_.post(op, stream));
   staged_.pop_front();

@@ -42,6 +42,7 @@ class CombineSend {
       ++next_peer_;
       return true;
     }
+    SWITCHYARD_KERNEL_FAILPOINT("ll.combine.banks_free");
     for (int reader = 0; reader < c_.num_ranks(); ++reader) {
       if (c_.masked(reader)) continue;
       if (read_in_place(reader)) offer_in_place(reader);
@@ -96,9 +97,11 @@ class CombineSend {
     } else {
       stage_row(reader, message_, reader * c_.group().max_tokens + message_);
     }
+    SWITCHYARD_KERNEL_FAILPOINT("ll.combine.row_staged");
     p_.drain();
     const int goal = num_received(reader);
     if (p_.fetch_add(&c_.rows_sent(reader), 1) + 1 == uint64_t(goal)) c_.tell_arrival(reader, uint32_t(goal), 0);
+    SWITCHYARD_KERNEL_FAILPOINT("ll.combine.message_counted");
     message_ += p_.num_warps();
     return true;
   }
@@ -154,12 +157,14 @@ class CombineReceive {
 
   SWITCHYARD_DEVICE bool plan() {
     stage_ = p_.warp_idx() == 0 ? Stage::kCollect : Stage::kWaitAll;
+    SWITCHYARD_KERNEL_FAILPOINT("ll.combine.before_plan");
     if (p_.warp_idx() == 0) build_plan(c_, /*once_per_rank=*/!c_.op.expert_major);
     return true;
   }
 
   SWITCHYARD_DEVICE bool collect() {
     if (peer_ == c_.num_ranks()) {
+      SWITCHYARD_KERNEL_FAILPOINT("ll.combine.all_arrived");
       p_.store_release(&c_.bank_state().all_arrived, uint64_t{1});  // release; pairs with wait_for_all()
       stage_ = Stage::kReduce;
       return true;
@@ -198,6 +203,7 @@ class CombineReceive {
     char* out = c_.op.out_tokens + size_t(token_) * c_.op.num_elements * dtype_bytes(c_.op.dtype);
     if (c_.op.quant == LlQuant::kNvfp4) p_.reduce_nvfp4(out, rows, weights, num_rows, c_.op.num_elements);
     else p_.reduce(c_.op.dtype, out, rows, weights, num_rows, c_.op.num_elements);
+    SWITCHYARD_KERNEL_FAILPOINT("ll.combine.token_reduced");
     token_ += p_.num_warps();
     return true;
   }

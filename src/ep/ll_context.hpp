@@ -2,6 +2,14 @@
 #pragma once
 #include "ep/ll_op.hpp"
 
+// Named places where a test can make a rank die or stall (base/failpoint.hpp); nothing on a GPU.
+#if defined(__CUDACC__)
+#define SWITCHYARD_KERNEL_FAILPOINT(name) ((void)0)
+#else
+#include "base/failpoint.hpp"
+#define SWITCHYARD_KERNEL_FAILPOINT(name) ((void)SWITCHYARD_FAILPOINT(name))
+#endif
+
 namespace switchyard::ep {
 
 enum class Await { kReady, kNotYet, kGone };

@@ -45,11 +45,14 @@ class DispatchSend {
       ++next_peer_;
       return true;
     }
+    SWITCHYARD_KERNEL_FAILPOINT("ll.dispatch.banks_free");
     build_plan(c_, /*once_per_rank=*/true);
+    SWITCHYARD_KERNEL_FAILPOINT("ll.dispatch.planned");
     next_peer_ = 0;
     if (c_.op.in_place) {
       if (c_.op.expert_major) count_experts(c_);
       for (int peer = 0; peer < c_.num_ranks(); ++peer) tell_consent(peer);
+      SWITCHYARD_KERNEL_FAILPOINT("ll.dispatch.consented");
       stage_ = Stage::kConsent;
     } else {
       publish_plan();
@@ -86,6 +89,7 @@ class DispatchSend {
       ++next_peer_;
       return true;
     }
+    SWITCHYARD_KERNEL_FAILPOINT("ll.dispatch.consents_collected");
     if (c_.op.expert_major) place_in_experts(c_);
     if (p_.lane() == 0) p_.write(&c_.op.record[c_.record().in_place()], int32_t{1});
     publish_plan();
@@ -140,6 +144,7 @@ class DispatchSend {
     }
     p_.push(row.token, token_places, num_tokens, c_.op.token_bytes);
     if (c_.op.scale_bytes) p_.push(row.scale, scale_places, num_scales, c_.op.scale_bytes);
+    SWITCHYARD_KERNEL_FAILPOINT("ll.dispatch.row_pushed");
     p_.drain();
     for (int k = 0; k < c_.op.topk; ++k) count_sent(token_ * c_.op.topk + k);
     token_ += p_.num_warps();
@@ -194,11 +199,14 @@ class DispatchSend {
     if (dest < 0) return;
     const int goal = p_.read(&plan_[at_.num_to(dest)]);
     if (p_.fetch_add(&c_.rows_sent(dest), 1) + 1 == uint64_t(goal)) {
+      SWITCHYARD_KERNEL_FAILPOINT("ll.dispatch.before_arrival");
       c_.tell_arrival(dest, uint32_t(goal), arrival_flags());
+      SWITCHYARD_KERNEL_FAILPOINT("ll.dispatch.after_arrival");
     }
   }
 
   SWITCHYARD_DEVICE bool finish() {
+    SWITCHYARD_KERNEL_FAILPOINT("ll.dispatch.sent");
     stage_ = Stage::kDone;
     return true;
   }
@@ -241,6 +249,7 @@ class DispatchReceive {
     const LlLine* line = c_.heard(source);
     const Await arrival = c_.await(source, &line->arrival, c_.tag, LlPhase::kDispatchRows);
     if (arrival == Await::kNotYet) return false;
+    SWITCHYARD_KERNEL_FAILPOINT("ll.dispatch.source_arrived");
     uint32_t num_rows = arrival == Await::kReady ? p_.read(&line->num_rows) : 0;
     if (num_rows > uint32_t(c_.group().max_tokens)) {
       c_.give_up(source, LlPhase::kBadMessage);
@@ -252,6 +261,7 @@ class DispatchReceive {
       p_.write(&record_[at_.num_received(source)], int32_t(num_rows) | (flags & kRowsInPlace ? kInPlaceBit : 0));
       if (!c_.op.expert_major && c_.op.out_counts) p_.write(&c_.op.out_counts[source], int32_t(num_rows));
     }
+    SWITCHYARD_KERNEL_FAILPOINT("ll.dispatch.source_scanned");
     ++source_to_scan_;
     p_.store_release(&c_.bank_state().num_scanned, uint64_t(source_to_scan_));  // release; pairs with unpack_row()
     return true;
@@ -290,10 +300,12 @@ class DispatchReceive {
     if (source_ >= 0 && row_ < limit) {
       if (c_.op.expert_major) unpack_expert_major();
       else unpack_rank_major();
+      SWITCHYARD_KERNEL_FAILPOINT("ll.dispatch.row_unpacked");
       row_ += p_.num_warps();
       return true;
     }
     if (source_ + 1 == c_.num_ranks()) {
+      SWITCHYARD_KERNEL_FAILPOINT("ll.dispatch.received");
       p_.drain();
       done_ = true;
       return true;

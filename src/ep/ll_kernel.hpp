@@ -12,6 +12,7 @@ template <class P>
 SWITCHYARD_DEVICE void close_operation(LlContext<P>& c) {
   LlBankState& bank = c.bank_state();
   if (c.p.fetch_add(&bank.warps_finished, 1) + 1 != uint64_t(c.p.num_warps())) return;
+  SWITCHYARD_KERNEL_FAILPOINT("ll.before_done");
   LlState& state = *c.group().state;
   // A rank that slept through its own expulsion may have read rows of a later generation: it must not say "done".
   if (c.group().masks_enabled && c.newest_admission() > c.p.load_relaxed(&state.base)) {
@@ -24,6 +25,7 @@ SWITCHYARD_DEVICE void close_operation(LlContext<P>& c) {
       if (!c.masked(peer)) c.p.store_release(&c.told(peer)->done, c.tag);
     }
   }
+  SWITCHYARD_KERNEL_FAILPOINT("ll.after_done");
   if (c.p.lane() == 0) {
     for (int peer = 0; peer < c.num_ranks(); ++peer) c.p.write(&c.rows_sent(peer), uint64_t{0});
     bank.plan_ready = bank.num_scanned = bank.warps_finished = bank.all_arrived = 0;

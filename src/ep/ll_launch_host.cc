@@ -7,6 +7,7 @@ namespace switchyard::ep {
 
 Status launch_host(const LlOp& op, StreamRef stream, LlObserver& observer) {
   return static_cast<Stream*>(stream.handle)->post([op, &observer](Stream& self) {
+    set_failpoint_rank(op.group.rank);
     const HostPlatform platform;
     if (op.group.masks_enabled && op.part != LlPart::kReceive) run_admission(platform, op);
     if (op.kind == LlKind::kDispatch) run_dispatch(platform, op);

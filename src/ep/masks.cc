@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "base/failpoint.hpp"
 #include "ep/group.hpp"
 #include "ep/ll_context.hpp"
 
@@ -68,12 +69,14 @@ Status Group::mask_clean(StreamRef stream) {
   for (int peer = 0; peer < num_ranks(); ++peer) {
     if (mask[size_t(peer)] != 0) active.push_back(peer);
   }
+  SWITCHYARD_FAILPOINT_TRY("mask.before_agreement");
   // Two rounds: everyone's tag, then everyone's "I am through with the old one" before anybody writes anew.
   SWITCHYARD_ASSIGN(const std::vector<uint64_t> tags, comm_.exchange_among(active, kCleanPurpose, state.tag));
   uint64_t furthest = 0;
   for (const uint64_t tag : tags) furthest = std::max(furthest, tag);
   const uint64_t generation = (furthest >> kEpochBits) + 1;
   const uint64_t base = generation << kEpochBits | ((furthest & kEpochMask) + kNumBanks);
+  SWITCHYARD_FAILPOINT_TRY("mask.after_agreement");
   LlOp op{};
   op.kind = LlKind::kAdmit;
   op.part = LlPart::kBoth;

@@ -77,7 +77,9 @@ class CudaPlatform {
   SWITCHYARD_DEVICE void drain() const { sync_warp(); }
   SWITCHYARD_DEVICE void reduce(DType dtype, char* out, const char* const* sources, const float* weights,
                                 int num_sources, size_t num_elements) const {
-    const auto add_up = [&](auto&& body) { body(out, sources, weights, num_sources, uint32_t(num_elements), uint32_t(lane())); };
+    const auto add_up = [&](auto body) {
+      body(out, sources, weights, num_sources, uint32_t(num_elements), uint32_t(lane()));
+    };
     if (dtype == DType::kBfloat16) add_up(cuda_rows::reduce<DType::kBfloat16>);
     else if (dtype == DType::kFloat16) add_up(cuda_rows::reduce<DType::kFloat16>);
     else add_up(cuda_rows::reduce<DType::kFloat32>);
@@ -111,7 +113,7 @@ class CudaPlatform {
       const int32_t ordinal = before + __popc(equals & lanes_below());
       const bool fits = capacity <= 0 || ordinal < capacity;
       const uint32_t counted = __ballot_sync(kAllLanes, key >= 0 && fits) & equals;
-      // The ballot comes after every lane's look at its count, so the first lane of a key may advance it.
+      sync_warp();  // every lane has looked at its count: the first lane of a key may advance it
       if (key >= 0 && (equals & lanes_below()) == 0) counts[key] = before + __popc(counted);
       if (i < num_keys) out[i] = key < 0 || !fits ? -1 : (capacity > 0 ? key * capacity : 0) + ordinal;
       all_fit &= key < 0 || fits;
