@@ -14,8 +14,9 @@ if [[ ! -f $deps/lib/libsodium.a ]]; then
   exit 1
 fi
 
-sources=$(ls src/{base,platform/host,platform/cuda,net,comm,ep}/*.{cc,cu} tests/oracle/*.cc tests/ep/ll_harness.cc \
-  tests/gpu/*.cc 2>/dev/null | grep -v '_test\.cc$')
+shopt -s nullglob
+sources=$(printf '%s\n' src/{base,platform/host,platform/cuda,net,comm,ep}/*.{cc,cu} tests/oracle/*.cc \
+  tests/ep/ll_harness.cc tests/gpu/*.cc | grep -v '_test\.cc$')
 
 mkdir -p $out
 {
@@ -30,7 +31,8 @@ rule cu
   description = \$in
   depfile = \$out.d
 rule link
-  command = ${CXX:-g++} -o \$out \$in $deps/lib/libsodium.a $deps/lib/libhwy.so.1 -Wl,-rpath,'\$\$ORIGIN/../$deps/lib' -L$cuda/lib64 -lcudart_static -ldl -lrt -pthread
+  command = ${CXX:-g++} -o \$out \$in $deps/lib/libsodium.a $deps/lib/libhwy.so.1 $
+    -Wl,-rpath,'\$\$ORIGIN/../$deps/lib' -L$cuda/lib64 -lcudart_static -ldl -lrt -pthread
 NINJA
   for source in $sources; do echo "build $out/$source.o: ${source##*.} $source"; done
   echo "build $out/ll_gpu: link $(printf "$out/%s.o " $sources)"

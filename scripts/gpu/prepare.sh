@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Copies what the GPU program needs of this machine's packages (libsodium, Highway) into build-gpu-deps/, for a machine
-# that has a GPU, nvcc and g++ but none of the packages. Run it here, take the folder along, run scripts/gpu/run.sh there.
+# that has a GPU, nvcc and g++ but none of the packages: run it here, take the folder along, run scripts/gpu/run.sh there.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 

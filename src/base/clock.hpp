@@ -1,18 +1,12 @@
 // Wall time for waits: nanoseconds of the monotonic clock, and deadlines made of it.
 #pragma once
-#include <time.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <limits>
 
-namespace switchyard {
+#include "switchyard/platform/backoff.hpp"
 
-inline uint64_t now_ns() {
-  timespec ts;
-  clock_gettime(CLOCK_MONOTONIC, &ts);
-  return uint64_t(ts.tv_sec) * 1'000'000'000u + uint64_t(ts.tv_nsec);
-}
+namespace switchyard {
 
 constexpr uint64_t kMillisecond = 1'000'000;
 constexpr uint64_t kSecond = 1'000'000'000;

@@ -34,7 +34,8 @@ Status start(Kernel kernel, int num_blocks, int num_threads, const LlOp& op, cud
   const cudaError_t error = cudaLaunchKernel(reinterpret_cast<const void*>(kernel), dim3(unsigned(num_blocks)),
                                              dim3(unsigned(num_threads)), arguments, 0, stream);
   if (error == cudaSuccess) return {};
-  return Status::device_error(text("rank ", op.group.rank, ": launching a low-latency kernel: ", cudaGetErrorString(error)));
+  return Status::device_error(
+      text("rank ", op.group.rank, ": launching a low-latency kernel: ", cudaGetErrorString(error)));
 }
 
 Status check(cudaError_t error, const char* what) {
@@ -55,7 +56,7 @@ Status load_kernel(Kernel kernel, const cudaDeviceProp& device) {
 }
 
 // Loading a kernel, and growing the memory behind its stack at its first launch, wait for everything that runs on the
-// device; a peer's kernel that waits for ours would then wait for ever. So each is launched once, before any that waits.
+// device; a peer's kernel that waits for ours would then wait for ever. So each is launched once before any that waits.
 Status prepare_device(int ordinal) {
   cudaDeviceProp device{};
   SWITCHYARD_TRY(check(cudaGetDeviceProperties(&device, ordinal), "device properties"));

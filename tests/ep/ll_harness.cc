@@ -58,13 +58,14 @@ Buffer::Buffer(Communicator& comm, size_t num_bytes, bool window)
   if (window) {
     const auto sizes = comm.exchange(uint64_t(num_bytes));
     for (const uint64_t size : sizes.value()) allocated_ = std::max<size_t>(allocated_, size);
-    allocated_ += kWindowMargin;
+    window_start_ = kWindowMargin;
+    allocated_ += 2 * kWindowMargin;
     offset_ = (allocated_ - num_bytes) / 16 * 16;
   }
   base_ = static_cast<uint8_t*>(comm.runtime().allocate(allocated_).value());
   if (comm.runtime().kind() == Runtime::Kind::kCuda) copy_ = std::make_unique<uint8_t[]>(allocated_);
   host_ = copy_ ? copy_.get() : base_;
-  if (window) window_ = comm.register_window(base_, allocated_).value();
+  if (window) window_ = comm.register_window(base_ + window_start_, allocated_ - window_start_).value();
 }
 
 Buffer::~Buffer() {
@@ -86,7 +87,8 @@ void Buffer::from_device() const {
 }
 
 ep::Tensor Buffer::tensor(DType dtype, std::initializer_list<size_t> sizes) const {
-  return window_ ? ep::Tensor::in(*window_, offset_, dtype, sizes) : ep::Tensor::of(base_ + offset_, dtype, sizes);
+  return window_ ? ep::Tensor::in(*window_, offset_ - window_start_, dtype, sizes)
+                 : ep::Tensor::of(base_ + offset_, dtype, sizes);
 }
 
 std::string Buffer::margin_fault(const char* name) const {

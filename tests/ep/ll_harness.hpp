@@ -34,8 +34,9 @@ struct LlMode {
 
 ep::GroupConfig group_config_for(const oracle::Shape& shape);
 
-// A tensor's memory, of the communicator's runtime. In a window the tensor lies at its end, so that its offset differs
-// between ranks where its size does; what is before it belongs to the margin, which nobody may write.
+// A tensor's memory, of the communicator's runtime. A window starts some way into its allocation, and the tensor lies at
+// the window's end, so that its offset differs between ranks where its size does; what is around the tensor is its margin,
+// which nobody may write.
 // Where the host can't address that memory (CUDA), span() is a copy of it, which to_device() and from_device() move;
 // on the host platform there is no copy and both do nothing.
 class Buffer {
@@ -66,7 +67,8 @@ class Buffer {
   Communicator& comm_;
   size_t num_bytes_;
   size_t allocated_;
-  size_t offset_ = 0;
+  size_t window_start_ = 0;  // in the allocation
+  size_t offset_ = 0;        // of the tensor in the allocation
   uint8_t* base_;
   std::unique_ptr<uint8_t[]> copy_;  // null where host_ is base_
   uint8_t* host_;

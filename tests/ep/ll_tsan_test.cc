@@ -16,7 +16,7 @@ oracle::Shape tiny_shape(oracle::Layout layout) {
   shape.num_ranks = kNumRanks;
   shape.num_experts = kNumRanks + 1;
   shape.topk = 2;
-  shape.hidden = 8;
+  shape.hidden = 72;  // 144 bytes: whole lines, which are streamed, and edges, which are not
   shape.max_tokens = 2;
   shape.layout = layout;
   return shape;

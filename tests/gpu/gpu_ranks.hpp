@@ -33,9 +33,8 @@ class GpuRanks {
     fault_ = on_all([&](int rank) -> std::string {
       Rank& mine = ranks_[size_t(rank)];
       // Non-blocking: the default stream would order the ranks' kernels one after another.
-      if (std::string fault = fault_of(cudaStreamCreateWithFlags(&mine.stream, cudaStreamNonBlocking)); !fault.empty()) {
-        return fault;
-      }
+      std::string fault = fault_of(cudaStreamCreateWithFlags(&mine.stream, cudaStreamNonBlocking));
+      if (!fault.empty()) return fault;
       auto comm = Communicator::create(id.value(), rank, num_ranks, options);
       if (!comm.ok()) return comm.status().to_string();
       mine.comm = std::move(comm).value();

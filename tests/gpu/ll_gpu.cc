@@ -28,7 +28,8 @@ bool print_device() {
   cudaDeviceProp device{};
   int driver = 0, runtime = 0;
   const std::string fault = fault_of(cudaSetDevice(0)) + fault_of(cudaGetDeviceProperties(&device, 0));
-  if (!fault.empty() || cudaDriverGetVersion(&driver) != cudaSuccess || cudaRuntimeGetVersion(&runtime) != cudaSuccess) {
+  if (!fault.empty() || cudaDriverGetVersion(&driver) != cudaSuccess ||
+      cudaRuntimeGetVersion(&runtime) != cudaSuccess) {
     fprintf(stderr, "no usable CUDA device: %s\n", fault.c_str());
     return false;
   }

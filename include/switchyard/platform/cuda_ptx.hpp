@@ -1,4 +1,4 @@
-// The PTX of the CUDA platform, all of it: words that other multiprocessors, other GPUs or the host share, and the clock.
+// All PTX of the CUDA platform: words that other multiprocessors, other GPUs or the host share, and the clock.
 //
 // Every access has system scope: a peer's kernel may run on this GPU, on another one or, for the words of the host
 // runtime, on the CPU. There is no fence instruction of its own: each release below covers what the other lanes of the

@@ -12,10 +12,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "platform/host/rows.hpp"
-#include "platform/host/wait.hpp"
 #include "switchyard/device/comm.hpp"
 #include "switchyard/dtype.hpp"
+#include "switchyard/platform/backoff.hpp"
 #include "switchyard/platform/hd.hpp"
 
 namespace switchyard {
@@ -77,34 +76,23 @@ class HostPlatform {
     *place = value;
   }
 
-  // Rows. A row is read once and stored to every destination, past the cache.
-  void push(const char* source, char* const* destinations, int num_destinations, size_t bytes) const {
-    rows::push(source, reinterpret_cast<void* const*>(destinations), num_destinations, bytes);
-  }
+  // Rows (src/platform/host/platform.cc). A row is read once and stored to every destination, past the cache.
+  void push(const char* source, char* const* destinations, int num_destinations, size_t bytes) const;
   // One copy by all threads of a cooperative group, which is one thread here.
   template <class Coop>
   void copy_together(Coop /*coop*/, char* destination, const char* source, size_t bytes) const {
-    rows::push(source, reinterpret_cast<void* const*>(&destination), 1, bytes);
+    push(source, &destination, 1, bytes);
   }
   // Orders earlier push()es before a later store_release() or fetch_add().
-  void drain() const { rows::drain(); }
+  void drain() const;
   // out = round(sum of weight * row, in order, FP32 fused multiply-add).
   void reduce(DType dtype, char* out, const char* const* sources, const float* weights, int num_sources,
-              size_t num_elements) const {
-    rows::reduce(dtype, out, reinterpret_cast<const void* const*>(sources), weights, num_sources, num_elements);
-  }
-  void quantise_fp8(const char* bf16, char* out, char* scales, size_t num_elements, bool round_scales) const {
-    rows::quantise_fp8(reinterpret_cast<const uint16_t*>(bf16), reinterpret_cast<uint8_t*>(out),
-                       reinterpret_cast<float*>(scales), num_elements, round_scales);
-  }
-  void encode_nvfp4(const char* bf16, char* packet, size_t num_elements, float global_scale) const {
-    rows::encode_nvfp4(reinterpret_cast<const uint16_t*>(bf16), global_scale, packet, num_elements);
-  }
+              size_t num_elements) const;
+  // One row of BF16 to E4M3 with a scale per 128 elements; NVFP4 packets (switchyard/quantise.hpp).
+  void quantise_fp8(const char* bf16, char* out, char* scales, size_t num_elements, bool round_scales) const;
+  void encode_nvfp4(const char* bf16, char* packet, size_t num_elements, float global_scale) const;
   void reduce_nvfp4(char* out, const char* const* packets, const float* weights, int num_packets,
-                    size_t num_elements) const {
-    rows::reduce_nvfp4(reinterpret_cast<uint16_t*>(out), reinterpret_cast<const void* const*>(packets), weights,
-                       num_packets, num_elements);
-  }
+                    size_t num_elements) const;
 
   // The network, called by the kernel's own thread (the direct backend).
   bool net_put(const NetDirect& net, int peer, uint32_t to_window, uint64_t to_offset, uint32_t from_window,
@@ -161,7 +149,7 @@ class HostPlatform {
       const uint64_t now = backoff_.now_ns();
       if (now == 0) return true;
       // The limit runs from the first real wait of the operation and is not renewed by progress.
-      if (deadline_ns_ == 0) deadline_ns_ = Deadline::after_ns(timeout_ns_).at_ns();
+      if (deadline_ns_ == 0) deadline_ns_ = timeout_ns_ > ~now ? ~uint64_t{0} : now + timeout_ns_;
       return now < deadline_ns_;
     }
 

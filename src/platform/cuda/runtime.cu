@@ -109,7 +109,7 @@ class CudaRuntime final : public Runtime {
     {
       const std::lock_guard lock(mutex_);
       if (allocations_.erase(static_cast<char*>(memory)) == 0) {
-        return Status::invalid_argument(text("free: ", memory, " is not the start of a device allocation of this process"));
+        return Status::invalid_argument(text("free: ", memory, " is not the start of an allocation of this process"));
       }
     }
     SWITCHYARD_ASSIGN(const DeviceParts parts, current_parts());
@@ -146,7 +146,7 @@ class CudaRuntime final : public Runtime {
     cudaError_t state = cudaErrorNotReady;
     const auto finished = [&] { return (state = cudaStreamQuery(stream_of(stream))) != cudaErrorNotReady; };
     if (wait_until(finished, deadline) == WaitResult::kReady) return check(state, "waiting for a stream");
-    return Status::invalid_usage("a CUDA stream has not finished by the deadline; a kernel in it still waits or computes");
+    return Status::invalid_usage("a CUDA stream has not finished by the deadline; a kernel still waits or computes");
   }
 
   Status order_after(StreamRef later, StreamRef earlier) override {

@@ -1,0 +1,183 @@
+// KernelPlatform: what the library's kernels need of a platform, over the model's memory. One warp of width 1 a thread.
+//
+// Only the memory and the waiting are modelled. Rows are 16 bytes, and reduce() adds their two words as integers, so
+// that results tell exactly which rows went in. Waits have no deadline: a wait that nobody ends is a deadlock, which the
+// explorer reports.
+//
+// kTag keeps builds of differing protocol sources apart: templates over platforms with different tags are different
+// symbols, so that one program can hold the protocol and deliberately broken copies of it.
+#pragma once
+#include <cstdint>
+#include <cstring>
+#include <tuple>
+
+#include "model/platform.hpp"
+#include "switchyard/device/comm.hpp"
+#include "switchyard/device/roles.hpp"
+#include "switchyard/dtype.hpp"
+
+namespace switchyard::model {
+
+struct Cell {
+  uint64_t code, twin;  // equal, unless something went wrong
+};
+
+template <int kTag>
+class KernelPlatform : public ModelPlatform {
+ public:
+  static constexpr int kLanes = 1;
+
+  KernelPlatform(const ModelPlatform& base, int warp_idx, int num_warps)
+      : ModelPlatform(base), warp_idx_(warp_idx), num_warps_(num_warps) {}
+
+  int lane() const { return 0; }
+  int warp_idx() const { return warp_idx_; }
+  int num_warps() const { return num_warps_; }
+  void sync_warp() const {}
+
+  uint64_t fetch_add(uint64_t* word, uint64_t value) const { return fetch_add_acq_rel(word, value); }
+  void add_release_thread(uint64_t* word, uint64_t value) const { fetch_add_acq_rel(word, value); }
+  template <class T>
+  void store_relaxed_thread(T* word, T value) const {
+    store_relaxed(word, value);
+  }
+  bool raised(const uint32_t* flag) const { return load_relaxed(flag) != 0; }
+  bool store_once(uint64_t* word, uint64_t value) const {
+    assert_that(execution_.use_of(word) == Arena::Use::kPrivate, "store_once() is modelled for private words only");
+    if (load_relaxed(word) != 0) return false;
+    store_relaxed(word, value);
+    return true;
+  }
+
+  void push(const char* source, char* const* destinations, int num_destinations, size_t num_bytes) const {
+    for (int i = 0; i < num_destinations; ++i) ModelPlatform::push(source, destinations[i], num_bytes);
+  }
+  template <class Coop>
+  void copy_together(Coop /*coop*/, char* destination, const char* source, size_t num_bytes) const {
+    ModelPlatform::push(source, destination, num_bytes);
+  }
+  // As a pipe may do it: sources are read, and the result is written, at any time before drain().
+  void reduce(DType dtype, char* out, const char* const* sources, const float* weights, int num_sources,
+              size_t num_elements) const {
+    assert_that(num_elements * dtype_bytes(dtype) == sizeof(Cell), "rows of the model are one cell");
+    Cell sum{};
+    for (int i = 0; i < num_sources; ++i) {
+      execution_.plain(thread_, true, false, sources[i], sizeof(Cell));
+      Cell cell;
+      std::memcpy(&cell, sources[i], sizeof cell);
+      sum.code += uint64_t(weights[i]) * cell.code;
+      sum.twin += uint64_t(weights[i]) * cell.twin;
+    }
+    execution_.plain(thread_, true, true, out, sizeof sum);
+    execution_.put(out, &sum, sizeof sum);
+  }
+
+  // The scans of the platforms' contract (platform/host.hpp), on memory that other warps may read.
+  bool stable_ranks(const int32_t* keys, int num_keys, int32_t* counts, int32_t* out, int32_t capacity = 0) const {
+    bool all_fit = true;
+    for (int i = 0; i < num_keys; ++i) {
+      const int32_t key = read(&keys[i]);
+      const int32_t ordinal = key < 0 ? -1 : read(&counts[key]);
+      const bool fits = key < 0 || capacity == 0 || ordinal < capacity;
+      all_fit &= fits;
+      if (key >= 0 && fits) write(&counts[key], ordinal + 1);
+      write(&out[i], key < 0 || !fits ? -1 : (capacity > 0 ? key * capacity : 0) + ordinal);
+    }
+    return all_fit;
+  }
+  void exclusive_scan(int32_t* values, int num_values) const {
+    int32_t sum = 0;
+    for (int i = 0; i < num_values; ++i) {
+      const int32_t value = read(&values[i]);
+      write(&values[i], sum);
+      sum += value;
+    }
+  }
+
+  // Outside the model.
+  template <class... Arguments>
+  void quantise_fp8(const Arguments&...) const {
+    assert_that(false, "rows of the model are not quantised");
+  }
+  template <class... Arguments>
+  void encode_nvfp4(const Arguments&...) const {
+    assert_that(false, "rows of the model are not quantised");
+  }
+  template <class... Arguments>
+  void reduce_nvfp4(const Arguments&...) const {
+    assert_that(false, "rows of the model are not quantised");
+  }
+  template <class... Arguments>
+  bool net_put(const Arguments&...) const {
+    assert_that(false, "the model has one node");
+    return false;
+  }
+  template <class... Arguments>
+  bool net_put_value(const Arguments&...) const {
+    return net_put();
+  }
+  bool net_flush(const NetDirect&) const { return net_put(); }
+
+  class Waiter {
+   public:
+    Waiter(const KernelPlatform& platform, uint64_t /*timeout_ns*/, const uint32_t* /*abort*/) : platform_(platform) {}
+    void reset() {
+      platform_.execution_.begin_round(platform_.thread_);
+      moved_ = false;
+    }
+    bool pause(const KernelPlatform& platform) {
+      platform.idle();
+      reset();
+      return true;
+    }
+
+   private:
+    template <class Role>
+    friend class Watched;
+    const KernelPlatform& platform_;
+    bool moved_ = false;  // some role, in this round
+  };
+
+  // A role with the explorer looking on (step_role).
+  template <class Role>
+  class Watched {
+   public:
+    Watched(Waiter& waiter, Role& role, uint64_t role_idx) : waiter_(waiter), role_(role), role_idx_(role_idx) {}
+    bool done() const { return role_.done(); }
+    bool step() {
+      const uint64_t place = 2 * role_idx_ + (waiter_.moved_ ? 1 : 0);
+      const bool moved = step_role<kKeepsOwnState<Role>>(waiter_.platform_, role_, place);
+      waiter_.moved_ |= moved;
+      return moved;
+    }
+
+   private:
+    Waiter& waiter_;
+    Role& role_;
+    uint64_t role_idx_;
+  };
+
+ private:
+  // Roles of kernels, Role<Platform>, keep what they know in their own bytes. What wait_until() makes of a lambda may
+  // know something that is captured by reference.
+  template <class Role>
+  static constexpr bool kKeepsOwnState = false;
+  template <template <class> class Role>
+  static constexpr bool kKeepsOwnState<Role<KernelPlatform>> = true;
+
+  int warp_idx_, num_warps_;
+};
+
+// Found instead of the library's by the type of the platform: the library's loop, over roles that are looked at.
+template <int kTag, class... Roles>
+void run_roles(const KernelPlatform<kTag>& platform, typename KernelPlatform<kTag>::Waiter& waiter, bool& expired,
+               Roles&... roles) {
+  using Platform = KernelPlatform<kTag>;
+  waiter.reset();
+  uint64_t role_idx = 0;
+  std::tuple<typename Platform::template Watched<Roles>...> watched{
+      typename Platform::template Watched<Roles>{waiter, roles, ++role_idx}...};
+  std::apply([&](auto&... each) { switchyard::run_roles(platform, waiter, expired, each...); }, watched);
+}
+
+}  // namespace switchyard::model
