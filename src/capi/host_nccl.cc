@@ -89,6 +89,10 @@ ncclResult_t ncclCommInitAll(ncclComm_t* comms, int ndev, const int* devlist) {
     if (ndev < 1 || ndev > Device::kNumDevices) {
       return Status::invalid_argument(text("ndev is ", ndev, ", allowed 1..", Device::kNumDevices));
     }
+    for (int rank = 0; devlist != nullptr && rank < ndev; ++rank) {
+      if (devlist[rank] >= 0 && devlist[rank] < Device::kNumDevices) continue;
+      return Status::invalid_argument(text("devlist[", rank, "] is ", devlist[rank], ", allowed 0..", Device::kNumDevices - 1));
+    }
     ncclUniqueId id;
     if (ncclGetUniqueId(&id) != ncclSuccess) return Status(Code::kSystemError, last_error());
     std::vector<Status> results(static_cast<size_t>(ndev));

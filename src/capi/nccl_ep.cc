@@ -3,6 +3,7 @@
 
 #include "capi/ep_structs.hpp"
 #include "capi/stream.hpp"
+#include "ep/ll_validate.hpp"
 #include "host/cuda_runtime.h"
 
 using namespace switchyard;        // NOLINT: the file's only purpose is to give C names to this namespace
@@ -27,6 +28,9 @@ Status read_group_config(const ncclEpGroupConfig_t* in, ep::GroupConfig& out) {
   SWITCHYARD_TRY(check_enum("overflow_policy", config.overflow_policy, NCCL_EP_OVERFLOW_AUTO, NCCL_EP_OVERFLOW_DROP));
   if (config.algorithm == NCCL_EP_ALGO_HIGH_THROUGHPUT && config.max_token_bytes % 16 != 0) {
     return Status::invalid_argument(text("max_token_bytes is ", config.max_token_bytes, ", must be a multiple of 16"));
+  }
+  if (config.num_topk > config.num_experts) {
+    return Status::invalid_argument(text("num_topk is ", config.num_topk, ", allowed 0..", config.num_experts));
   }
   out.algorithm = ep::Algorithm(int(config.algorithm));
   out.num_experts = config.num_experts;
@@ -111,9 +115,11 @@ ncclResult_t ncclEpInitHandle(ncclEpHandle_t* handle, ncclEpGroup_t ep_group, nc
     }
     ep::Tensor memory;
     SWITCHYARD_TRY(read_tensor("handle_mem", handle_mem, ep_group->group->comm(), memory));
-    if (memory.present() && (memory.num_dims != 1 || memory.dtype != DType::kUint8)) {
-      return Status::invalid_argument(text("handle_mem is ", memory.shape_text(), ", must be [bytes] uint8"));
+    if (memory.present() && (memory.num_dims != 1 || memory.dtype != DType::kUint8 || memory.empty())) {
+      return Status::invalid_argument(text("handle_mem is ", memory.shape_text(),
+                                           ", must be [bytes] uint8 with the bytes of ncclEpHandleMemSize"));
     }
+    SWITCHYARD_TRY(ep::validate_place("handle_mem", memory));
     auto result = std::make_unique<ncclEpHandle>();
     SWITCHYARD_ASSIGN(result->handle, ep::Handle::create(*ep_group->group, ep::Layout(int(layout)), num_topk, memory.data,
                                                          memory.present() ? memory.sizes[0] : 0));

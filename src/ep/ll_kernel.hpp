@@ -28,7 +28,10 @@ SWITCHYARD_DEVICE void close_operation(LlContext<P>& c) {
   SWITCHYARD_KERNEL_FAILPOINT("ll.after_done");
   if (c.p.lane() == 0) {
     for (int peer = 0; peer < c.num_ranks(); ++peer) c.p.write(&c.rows_sent(peer), uint64_t{0});
-    bank.plan_ready = bank.num_scanned = bank.warps_finished = bank.all_arrived = 0;
+    c.p.write(&bank.plan_ready, uint64_t{0});
+    c.p.write(&bank.num_scanned, uint64_t{0});
+    c.p.write(&bank.all_arrived, uint64_t{0});
+    c.p.write(&bank.warps_finished, uint64_t{0});
     if (c.op.part != LlPart::kReceive) c.p.store_relaxed(&state.tag, c.tag);
     if (c.op.part == LlPart::kSend) c.p.store_relaxed(&state.staged_tag[c.op.slot], c.tag);
   }

@@ -25,15 +25,7 @@ Status check_tensor(const char* name, const Tensor& tensor, Sizes sizes, DType d
     return Status::invalid_argument(
         text(name, " is ", tensor.shape_text(), ", must be ", sizes_text(sizes), " ", dtype_name(dtype)));
   }
-  if (tensor.empty()) return {};
-  if (tensor.data == nullptr) return Status::invalid_argument(text(name, " has no data"));
-  const auto num_bytes = tensor.num_bytes();
-  if (!num_bytes) return Status::invalid_argument(text(name, " is too large"));
-  if (tensor.window != nullptr && !range_fits(tensor.window_offset, *num_bytes, tensor.window->size())) {
-    return Status::invalid_argument(text(name, " of ", *num_bytes, " bytes at offset ", tensor.window_offset,
-                                         " does not fit its window of ", tensor.window->size(), " bytes"));
-  }
-  return {};
+  return validate_place(name, tensor);
 }
 
 Status check_absent(const char* name, const Tensor& tensor, const char* why) {
@@ -42,7 +34,7 @@ Status check_absent(const char* name, const Tensor& tensor, const char* why) {
 }
 
 Status check_aligned(const char* name, const Tensor& tensor) {
-  if (tensor.empty() || reinterpret_cast<uintptr_t>(tensor.data) % 16 == 0) return {};
+  if (reinterpret_cast<uintptr_t>(tensor.data) % 16 == 0 && tensor.window_offset % 16 == 0) return {};
   return Status::invalid_argument(text(name, " must be aligned to 16 bytes"));
 }
 
@@ -179,6 +171,18 @@ Status check_rank_major_dispatch(const Handle& handle, const DispatchArgs& args)
 }
 
 }  // namespace
+
+Status validate_place(const char* name, const Tensor& tensor) {
+  if (tensor.empty()) return {};
+  if (tensor.data == nullptr) return Status::invalid_argument(text(name, " has no data"));
+  const auto num_bytes = tensor.num_bytes();
+  if (!num_bytes) return Status::invalid_argument(text(name, " is too large"));
+  if (tensor.window != nullptr && !range_fits(tensor.window_offset, *num_bytes, tensor.window->size())) {
+    return Status::invalid_argument(text(name, " of ", *num_bytes, " bytes at offset ", tensor.window_offset,
+                                         " does not fit its window of ", tensor.window->size(), " bytes"));
+  }
+  return {};
+}
 
 Status validate_topk(const Tensor& topk_idx, const Group& group, int topk) {
   if (topk_idx.dtype != DType::kInt32 && topk_idx.dtype != DType::kInt64) {

@@ -15,6 +15,8 @@ struct CombineShape {
   size_t num_elements;
 };
 
+// Memory is there, and a window tensor lies inside its window.
+Status validate_place(const char* name, const Tensor& tensor);
 Status validate_topk(const Tensor& topk_idx, const Group& group, int topk);
 Result<DispatchShape> validate_dispatch(const Handle& handle, const DispatchArgs& args);
 Result<CombineShape> validate_combine(const Handle& handle, const CombineArgs& args);

@@ -67,9 +67,9 @@ class StreamOwner {
 class DeviceBuffer {
  public:
   explicit DeviceBuffer(size_t num_bytes) : num_bytes_(num_bytes) { expect_success(cudaMalloc(&base_, num_bytes)); }
-  // COLLECTIVE, with one window_bytes on all ranks: the buffer begins at kWindowOffset.
+  // COLLECTIVE, with one window_bytes on all ranks: the buffer begins at kWindowOffset and does not fill the window.
   DeviceBuffer(size_t num_bytes, ncclComm_t comm, size_t window_bytes)
-      : num_bytes_(num_bytes), window_bytes_(window_bytes + kWindowOffset), comm_(comm) {
+      : num_bytes_(num_bytes), window_bytes_(kWindowOffset + window_bytes + kWindowSlack), comm_(comm) {
     expect_success(ncclMemAlloc(&base_, window_bytes_));
     expect_success(ncclCommWindowRegister(comm, base_, window_bytes_, &window_, NCCL_WIN_COLL_SYMMETRIC));
   }
@@ -84,7 +84,7 @@ class DeviceBuffer {
   DeviceBuffer(const DeviceBuffer&) = delete;
   DeviceBuffer& operator=(const DeviceBuffer&) = delete;
 
-  static constexpr size_t kWindowOffset = 256;
+  static constexpr size_t kWindowOffset = 256, kWindowSlack = 4096;
   size_t size() const { return num_bytes_; }
   size_t window_bytes() const { return window_bytes_; }
   ncclWindow_t window() const { return window_; }

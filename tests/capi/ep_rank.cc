@@ -185,7 +185,7 @@ ncclResult_t DispatchCall::issue(Caller caller) {
                         Aged(config, NCCL_EP_DISPATCH_CONFIG_V1_SIZE, caller).get(), stream);
 }
 
-bool DispatchCall::untouched() const { return cudaStreamSynchronize(stream) == cudaSuccess && ep.outputs_untouched(); }
+bool DispatchCall::untouched() const { return cudaDeviceSynchronize() == cudaSuccess && ep.outputs_untouched(); }
 
 CombineCall::CombineCall(const EpRank& rank, ncclEpHandle_t called_handle, cudaStream_t called_stream)
     : ep(rank), handle(called_handle), stream(called_stream), spare(rank.weights, ncclFloat32, {rank.num_tokens, rank.topk}) {
@@ -211,7 +211,7 @@ ncclResult_t CombineCall::issue(Caller caller) {
                        Aged(config, NCCL_EP_COMBINE_CONFIG_V1_SIZE, caller).get(), stream);
 }
 
-bool CombineCall::untouched() const { return cudaStreamSynchronize(stream) == cudaSuccess && ep.outputs_untouched(); }
+bool CombineCall::untouched() const { return cudaDeviceSynchronize() == cudaSuccess && ep.outputs_untouched(); }
 
 namespace {
 

@@ -1,6 +1,5 @@
 // NCCL's host names on CPUs: communicators, windows and collectives, against plain computation.
 #include <chrono>
-#include <optional>
 
 #include "capi/comm_ranks.hpp"
 #include "oracle/float_formats.hpp"
@@ -175,14 +174,15 @@ TEST_P(HostCollectives, BroadcastReachesEverybodyFromEveryRoot) {
 INSTANTIATE_TEST_SUITE_P(Ranks, HostCollectives, ::testing::Values(1, 3, 4),
                          [](const auto& num_ranks) { return std::to_string(num_ranks.param); });
 
-// The sum over the ranks of a communicator of each one's number.
-std::optional<int> sum_over(ncclComm_t comm, int number) {
+// The sum over the ranks of a communicator of each one's number, or -1.
+int sum_over(ncclComm_t comm, int number) {
   const DeviceBuffer value(sizeof(int));
   value.upload(std::vector<int>{number});
   const StreamOwner stream;
-  if (ncclAllReduce(value.data(), value.data(), 1, ncclInt32, ncclSum, comm, stream) != ncclSuccess) return {};
-  if (cudaStreamSynchronize(stream) != cudaSuccess) return {};
-  return value.download<int>()[0];
+  if (ncclAllReduce(value.data(), value.data(), 1, ncclInt32, ncclSum, comm, stream) != ncclSuccess) return -1;
+  if (cudaStreamSynchronize(stream) != cudaSuccess) return -1;
+  int sum = -1;
+  return cudaMemcpy(&sum, value.data(), sizeof(sum), cudaMemcpyDeviceToHost) == cudaSuccess ? sum : -1;
 }
 
 TEST(HostNccl, RefusesCollectivesThatCannotBe) {

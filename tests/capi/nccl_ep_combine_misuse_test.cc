@@ -110,8 +110,9 @@ const Misuses kWeightMisuses{
 };
 
 const Misuses kWindowMisuses{
-    {"past the end of the window", [](Call& c) { c.tokens.desc.win_offset = c.ep.results.window_bytes() - 16; },
-     kBadArgument, {"inputs.tokens", "does not fit its window"}},
+    {"past the end of the window",
+     [](Call& c) { c.tokens.desc.win_offset = c.ep.results.window_bytes() - c.ep.results.size() + 16; }, kBadArgument,
+     {"inputs.tokens", "does not fit its window"}},
     {"a window that is none", [](Call& c) { c.tokens.desc.win_hdl = reinterpret_cast<ncclWindow_t>(&c); },
      kBadArgument, {"inputs.tokens", "no window of this group's communicator"}},
 };

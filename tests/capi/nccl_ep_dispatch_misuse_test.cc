@@ -289,8 +289,9 @@ TEST(NcclEpDispatch, FusedQuantisationCountsItsScalesAgainstTheGroupsLimit) {
 // ---- Windows ----
 
 const Misuses kWindowMisuses{
-    {"past the end of the window", [](Call& c) { c.out_tokens.desc.win_offset += 16; }, kBadArgument,
-     {"outputs.tokens", "offset 272", "does not fit its window"}},
+    {"past the end of the window",
+     [](Call& c) { c.out_tokens.desc.win_offset = c.ep.out_tokens.window_bytes() - c.ep.out_tokens.size() + 16; },
+     kBadArgument, {"outputs.tokens", "does not fit its window"}},
     {"an offset that wraps around", [](Call& c) { c.out_tokens.desc.win_offset = ~uint64_t(15); }, kBadArgument,
      {"outputs.tokens", "does not fit its window"}},
     {"data somewhere else", [](Call& c) { c.out_tokens.desc.data = c.ep.tokens.data(); }, kBadArgument,
@@ -299,20 +300,13 @@ const Misuses kWindowMisuses{
      kBadArgument, {"outputs.tokens", "no window of this group's communicator"}},
 };
 
-// Equal blocks everywhere, so that the output fills its window.
-oracle::Shape even_shape(Layout layout) {
-  oracle::Shape shape = small_shape(2, layout);
-  shape.num_experts = 4;
-  return shape;
-}
-
 TEST(NcclEpDispatch, RefusesWindowsThatDoNotHoldTheTensor) {
-  expect_dispatch_refusals(full(8, even_shape(Layout::kRankMajor)), true, {&kWindowMisuses});
-  expect_dispatch_refusals(full(9, even_shape(Layout::kExpertMajor)), true, {&kWindowMisuses});
+  expect_dispatch_refusals(full(8, small_shape(2, Layout::kRankMajor)), true, {&kWindowMisuses});
+  expect_dispatch_refusals(full(9, small_shape(2, Layout::kExpertMajor)), true, {&kWindowMisuses});
 }
 
 TEST(NcclEpDispatch, RefusesWindowsOfAnotherCommunicatorAndDeadOnes) {
-  const Scenario scenario = full(10, even_shape(Layout::kRankMajor));
+  const Scenario scenario = full(10, small_shape(2, Layout::kRankMajor));
   const CommRanks ranks(2), others(2);
   ranks.on_all([&](int rank) {
     const GroupOwner group = make_group(ranks.comm(rank), group_config_for(scenario.c));

@@ -248,7 +248,7 @@ const HandleMisuses kMemoryMisuses{
     {"too little memory", [](Call& c) { c.handle_mem.set(c.ep.out_tokens, ncclUint8, {64}); }, ncclInvalidArgument,
      {"handle_mem", "64", "needed"}},
     {"empty memory", [](Call& c) { c.handle_mem.set(DeviceBuffer(0), ncclUint8, {0}); }, ncclInvalidArgument,
-     {"handle_mem", "needed"}},
+     {"handle_mem", "ncclEpHandleMemSize"}},
     {"wrong magic",
      [](Call& c) {
        c.handle_mem.set(c.ep.out_tokens, ncclUint8, {4096});
@@ -315,7 +315,7 @@ TEST(NcclEpHandle, RefusesWhatCannotBeAHandle) {
     EpRank ep(scenario, ranks.comm(rank), rank, true);
     const HandleOwner handle = ep.open(group.get());
     const auto expect = [&](HandleCall::Function function, const HandleMisuses& misuses) {
-      SCOPED_TRACE(text("function ", int(function)));
+      SCOPED_TRACE("function " + std::to_string(int(function)));
       expect_refusals<HandleCall>(misuses, [&] { return HandleCall(function, ep, group.get(), handle.get()); });
     };
     for (const auto* misuses : {&kShapeMisuses, &kTopkMisuses, &kMemSizeMisuses}) expect(HandleCall::kMemSize, *misuses);

@@ -159,7 +159,8 @@ uint64_t Execution::fingerprint() const {
     hash = mix(hash, thread->history);
     if (thread->wait == Wait::kFinished) continue;
     live.set(size_t(thread->idx));
-    hash = mix(hash, thread->place << 32 | thread->writes_left);
+    hash = mix(hash, thread->place);
+    hash = mix(hash, thread->writes_left);
     hash = mix(hash, std::hash<LocationSet>()(thread->polls));
     if (thread->wait == Wait::kChoice) hash = mix(hash, uint64_t(thread->location) << 1 | uint64_t(thread->is_write));
     if (thread->wait == Wait::kIdle || thread->stale_retry) {

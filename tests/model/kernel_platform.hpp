@@ -9,7 +9,6 @@
 #pragma once
 #include <cstdint>
 #include <cstring>
-#include <tuple>
 
 #include "model/platform.hpp"
 #include "switchyard/device/comm.hpp"
@@ -21,6 +20,13 @@ namespace switchyard::model {
 struct Cell {
   uint64_t code, twin;  // equal, unless something went wrong
 };
+
+// Roles of kernels, Role<Platform>, keep what they know in their own bytes. What wait_until() makes of a lambda may know
+// something that is captured by reference.
+template <class Role, class Platform>
+constexpr bool kKeepsOwnState = false;
+template <template <class> class Role, class Platform>
+constexpr bool kKeepsOwnState<Role<Platform>, Platform> = true;
 
 template <int kTag>
 class KernelPlatform : public ModelPlatform {
@@ -130,54 +136,39 @@ class KernelPlatform : public ModelPlatform {
       reset();
       return true;
     }
-
-   private:
+    // A role's step with the explorer looking on.
     template <class Role>
-    friend class Watched;
-    const KernelPlatform& platform_;
-    bool moved_ = false;  // some role, in this round
-  };
-
-  // A role with the explorer looking on (step_role).
-  template <class Role>
-  class Watched {
-   public:
-    Watched(Waiter& waiter, Role& role, uint64_t role_idx) : waiter_(waiter), role_(role), role_idx_(role_idx) {}
-    bool done() const { return role_.done(); }
-    bool step() {
-      const uint64_t place = 2 * role_idx_ + (waiter_.moved_ ? 1 : 0);
-      const bool moved = step_role<kKeepsOwnState<Role>>(waiter_.platform_, role_, place);
-      waiter_.moved_ |= moved;
+    bool step(Role& role) {
+      const auto place = reinterpret_cast<uintptr_t>(&role) | (moved_ ? 1 : 0);
+      const bool moved = step_role<kKeepsOwnState<Role, KernelPlatform>>(platform_, role, place);
+      moved_ |= moved;
       return moved;
     }
 
    private:
-    Waiter& waiter_;
-    Role& role_;
-    uint64_t role_idx_;
+    const KernelPlatform& platform_;
+    bool moved_ = false;  // some role, in this round
   };
 
  private:
-  // Roles of kernels, Role<Platform>, keep what they know in their own bytes. What wait_until() makes of a lambda may
-  // know something that is captured by reference.
-  template <class Role>
-  static constexpr bool kKeepsOwnState = false;
-  template <template <class> class Role>
-  static constexpr bool kKeepsOwnState<Role<KernelPlatform>> = true;
-
   int warp_idx_, num_warps_;
+};
+
+template <class Waiter, class Role>
+struct Watched {
+  Waiter& waiter;
+  Role& role;
+  bool done() const { return role.done(); }
+  bool step() { return waiter.step(role); }
 };
 
 // Found instead of the library's by the type of the platform: the library's loop, over roles that are looked at.
 template <int kTag, class... Roles>
 void run_roles(const KernelPlatform<kTag>& platform, typename KernelPlatform<kTag>::Waiter& waiter, bool& expired,
                Roles&... roles) {
-  using Platform = KernelPlatform<kTag>;
   waiter.reset();
-  uint64_t role_idx = 0;
-  std::tuple<typename Platform::template Watched<Roles>...> watched{
-      typename Platform::template Watched<Roles>{waiter, roles, ++role_idx}...};
-  std::apply([&](auto&... each) { switchyard::run_roles(platform, waiter, expired, each...); }, watched);
+  const auto run = [&](auto... watched) { switchyard::run_roles(platform, waiter, expired, watched...); };
+  run(Watched<typename KernelPlatform<kTag>::Waiter, Roles>{waiter, roles}...);
 }
 
 }  // namespace switchyard::model

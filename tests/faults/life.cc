@@ -1,0 +1,203 @@
+#include "faults/life.hpp"
+
+#include <cstdlib>
+#include <filesystem>
+#include <random>
+
+#include "oracle/float_formats.hpp"
+
+namespace switchyard::testing {
+namespace {
+
+constexpr uint64_t kSeed = 4711;
+
+oracle::Shape shape_for(const LifeOptions& options) {
+  oracle::Shape shape;
+  shape.num_ranks = options.num_ranks;
+  shape.num_experts = 2 * options.num_ranks + 1;
+  shape.topk = 3;
+  shape.hidden = 72;
+  shape.max_tokens = 9;
+  shape.layout = options.layout;
+  return shape;
+}
+
+std::vector<uint8_t> expert_row(const oracle::Case& c, oracle::TokenRef token, int rank, size_t block_idx) {
+  // Rank-major blocks are sources, which the token names already.
+  const uint64_t expert = c.layout == oracle::Layout::kExpertMajor ? uint64_t(block_idx) : 0;
+  std::mt19937_64 engine(uint64_t(token.rank) << 48 | uint64_t(token.token_idx) << 32 | uint64_t(rank) << 16 | expert);
+  std::vector<float> values(size_t(c.combine_hidden ? c.combine_hidden : c.hidden));
+  for (float& value : values) value = float(int64_t(engine() % 4001) - 2000) / 16;
+  return oracle::encode_row(c.combine_dtype, values);
+}
+
+oracle::ExpertOutputs make_outputs(const oracle::Case& c, const oracle::Dispatch& dispatch) {
+  oracle::ExpertOutputs outputs;
+  outputs.rows.resize(dispatch.ranks.size());
+  outputs.global_scales.resize(dispatch.ranks.size());
+  for (size_t rank = 0; rank < dispatch.ranks.size(); ++rank) {
+    for (size_t block_idx = 0; block_idx < dispatch.ranks[rank].blocks.size(); ++block_idx) {
+      std::vector<uint8_t>& rows = outputs.rows[rank].emplace_back();
+      outputs.global_scales[rank].emplace_back();
+      for (const oracle::TokenRef& token : dispatch.ranks[rank].blocks[block_idx]) {
+        const std::vector<uint8_t> row = expert_row(c, token, int(rank), block_idx);
+        rows.insert(rows.end(), row.begin(), row.end());
+      }
+    }
+  }
+  return outputs;
+}
+
+}  // namespace
+
+LlScenario make_masked_scenario(oracle::Case c, oracle::Masks at_dispatch, oracle::Masks at_combine) {
+  c.mask = std::move(at_dispatch);
+  c.combine_mask = std::move(at_combine);
+  LlScenario scenario{std::move(c), {}, {}, {}};
+  scenario.dispatch = oracle::expected_dispatch(scenario.c);
+  scenario.outputs = make_outputs(scenario.c, scenario.dispatch);
+  scenario.combined = oracle::expected_combine(scenario.c, scenario.dispatch, scenario.outputs);
+  return scenario;
+}
+
+oracle::Masks everyone_masks(int num_ranks, int rank) {
+  oracle::Masks masks(size_t(num_ranks), std::vector<int>(size_t(num_ranks), 1));
+  for (int other = 0; other < num_ranks; ++other) masks[size_t(other)][size_t(rank)] = other == rank;
+  return masks;
+}
+
+// ---- LifeOptions ----
+
+std::vector<std::string> LifeOptions::to_arguments() const {
+  return {std::to_string(num_ranks),
+          std::to_string(victim),
+          masks ? "masks" : "no-masks",
+          windows ? "windows" : "plain",
+          layout == oracle::Layout::kExpertMajor ? "expert-major" : "rank-major",
+          std::to_string(timeout_ns),
+          std::to_string(comm_timeout_ns)};
+}
+
+LifeOptions LifeOptions::from_arguments(const std::vector<std::string>& arguments) {
+  return {.num_ranks = std::stoi(arguments.at(0)),
+          .victim = std::stoi(arguments.at(1)),
+          .masks = arguments.at(2) == "masks",
+          .windows = arguments.at(3) == "windows",
+          .layout = arguments.at(4) == "expert-major" ? oracle::Layout::kExpertMajor : oracle::Layout::kRankMajor,
+          .timeout_ns = std::stoull(arguments.at(5)),
+          .comm_timeout_ns = std::stoull(arguments.at(6))};
+}
+
+std::string LifeOptions::name() const {
+  return text(masks ? "masks" : "no masks", windows ? ", windows" : ", plain",
+              layout == oracle::Layout::kExpertMajor ? ", expert-major" : ", rank-major", ", rank ", victim, " of ",
+              num_ranks);
+}
+
+// ---- Life ----
+
+Life::Life(const LifeOptions& options, const UniqueId& id, int rank) : options_(options), id_(id), rank_(rank) {
+  const oracle::Case c =
+      oracle::make_case(kSeed, shape_for(options), oracle::Routing::kUniform, oracle::Fill::kPartial);
+  const oracle::Masks masks = everyone_masks(options.num_ranks, options.victim);
+  const oracle::Masks nobody(size_t(options.num_ranks), std::vector<int>(size_t(options.num_ranks), 1));
+  unmasked_ = make_masked_scenario(c, nobody, nobody);
+  masked_later_ = make_masked_scenario(c, nobody, masks);
+  masked_throughout_ = make_masked_scenario(c, masks, masks);
+  expected_ = unmasked_;
+}
+
+Status Life::join() {
+  SWITCHYARD_ASSIGN(stream_, Stream::create());
+  SWITCHYARD_ASSIGN(comm_, Communicator::create(id_, rank_, options_.num_ranks,
+                                                {.timeout_ns = options_.comm_timeout_ns}));
+  SWITCHYARD_ASSIGN(split_, comm_->split(0, rank_));
+  ep::GroupConfig config = group_config_for(unmasked_.c);
+  config.enable_mask = options_.masks;
+  config.timeout_ns = options_.timeout_ns;
+  SWITCHYARD_ASSIGN(group_, ep::Group::create(*split_, config));
+  rank_io_ = std::make_unique<LlRank>(*split_, stream(), expected_, options_.windows);
+  mask_ = std::make_unique<Buffer>(*split_, size_t(options_.num_ranks) * sizeof(int32_t));
+  return rank_io_->open(*group_);
+}
+
+Status Life::look_at_mask() {
+  masked_ = false;
+  if (!options_.masks) return {};
+  SWITCHYARD_TRY(group_->mask_query(mask_->span<int32_t>().data(), stream()));
+  SWITCHYARD_TRY(rank_io_->synchronize());
+  masked_ = mask_->span<int32_t>()[size_t(options_.victim)] == 0;
+  if (is_victim_) return {};
+  if (masked_ && !async_error()) compare("the victim is masked without an async error");
+  for (int peer = 0; peer < options_.num_ranks; ++peer) {
+    if (peer != options_.victim && mask_->span<int32_t>()[size_t(peer)] == 0) compare(text("rank ", peer, " is masked"));
+  }
+  return {};
+}
+
+void Life::expect(bool masked_at_dispatch, bool masked_at_combine) {
+  expected_ = masked_at_dispatch ? masked_throughout_ : masked_at_combine ? masked_later_ : unmasked_;
+}
+
+void Life::compare(const std::string& fault) {
+  if (fault.empty() || !wrong_.empty() || (is_victim_ && async_error())) return;
+  wrong_ = text("rank ", rank_, " (", options_.name(), "): ", fault);
+}
+
+Status Life::half(Status posted, bool staged) {
+  SWITCHYARD_TRY(posted);
+  if (staged) SWITCHYARD_TRY(rank_io_->complete());
+  SWITCHYARD_TRY(rank_io_->synchronize());
+  return look_at_mask();
+}
+
+Status Life::round_trip(bool staged) {
+  SWITCHYARD_TRY(half(rank_io_->post_dispatch(staged), staged));
+  const bool masked_at_dispatch = masked_;
+  expect(masked_at_dispatch, masked_at_dispatch);
+  compare(rank_io_->check_dispatch());
+  SWITCHYARD_TRY(half(rank_io_->post_combine(staged), staged));
+  expect(masked_at_dispatch, masked_);
+  compare(rank_io_->check_combine());
+  num_masked_rounds_ += masked_at_dispatch;
+  return {};
+}
+
+Status Life::run() {
+  SWITCHYARD_TRY(join());
+  SWITCHYARD_TRY(round_trip(false));
+  if (options_.masks) SWITCHYARD_TRY(clean_masks());
+  SWITCHYARD_TRY(round_trip(true));
+  return round_trip(false);
+}
+
+void Life::leave() {
+  if (rank_io_) rank_io_->close();
+  group_.reset();
+  mask_.reset();
+  rank_io_.reset();
+  split_.reset();
+  comm_.reset();
+  stream_.reset();
+}
+
+// ---- what tests ask of a process ----
+
+bool names_rank(const std::string& message, int rank) {
+  const std::string name = text("rank ", rank);
+  for (size_t at = message.find(name); at != std::string::npos; at = message.find(name, at + 1)) {
+    const size_t after = at + name.size();
+    if (after == message.size() || !isdigit(static_cast<unsigned char>(message[after]))) return true;
+  }
+  return false;
+}
+
+bool soaking() { return getenv("SWITCHYARD_FAULTS_SOAK") != nullptr; }
+
+int num_open_fds() {
+  int num_fds = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) num_fds += entry.exists() ? 1 : 1;
+  return num_fds - 1;  // the directory's own
+}
+
+}  // namespace switchyard::testing

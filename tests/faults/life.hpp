@@ -1,0 +1,93 @@
+// One rank's life with a peer that may fail: joining, round trips that are compared with the model under whatever mask
+// this rank has at that moment, leaving. Every step ends in a Status; nothing here expects success.
+//
+// THREADS    as a communicator: one thread a rank.
+// OWNERSHIP  a Life owns all that its rank has; leave() and the destructor give it back in the right order.
+// ERRORS     what a step returns is the library's own error; results that differ from the model are in wrong().
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "ep/ll_harness.hpp"
+#include "platform/host/stream.hpp"
+
+namespace switchyard::testing {
+
+// What the model says under masks. Expert results depend on the token and the expert's rank and block alone: where a row
+// lies at another rank depends on whom that rank has masked, which this rank need not know then.
+LlScenario make_masked_scenario(oracle::Case c, oracle::Masks at_dispatch, oracle::Masks at_combine);
+// Everybody but itself has masked `rank`; nobody else is masked.
+oracle::Masks everyone_masks(int num_ranks, int rank);
+
+struct LifeOptions {
+  int num_ranks = 3;
+  int victim = 2;  // who may be masked; the others never
+  bool masks = false;
+  bool windows = false;
+  oracle::Layout layout = oracle::Layout::kExpertMajor;
+  uint64_t timeout_ns = 5 * kSecond;       // of the group
+  uint64_t comm_timeout_ns = 5 * kSecond;  // of collective host calls
+
+  // For the command line of a rank's process.
+  std::vector<std::string> to_arguments() const;
+  static LifeOptions from_arguments(const std::vector<std::string>& arguments);
+  std::string name() const;
+};
+
+class Life {
+ public:
+  Life(const LifeOptions& options, const UniqueId& id, int rank);
+  ~Life() { leave(); }
+
+  // COLLECTIVE. Communicator, a split of it, a group on that, a handle.
+  Status join();
+  // Dispatch and combine; afterwards victim_masked() says how it ended for the victim.
+  Status round_trip(bool staged);
+  Status clean_masks() { return group_->mask_clean(stream()); }
+  // All of it once, as a program without faults does.
+  Status run();
+  void leave();
+
+  Communicator* comm() { return comm_.get(); }
+  ep::Group& group() { return *group_; }
+  StreamRef stream() { return {stream_.get()}; }
+  bool victim_masked() const { return masked_; }
+  int num_masked_rounds() const { return num_masked_rounds_; }
+  // An error of this rank's group that the last round trip reported beside its results.
+  bool async_error() const { return options_.masks && group_->async_error().value() != 0; }
+  // Empty, or the first result that is not what the model says.
+  const std::string& wrong() const { return wrong_; }
+  // After its own expulsion a rank's results are not to be used: nothing is compared while async_error() is set.
+  void judge_as_victim() { is_victim_ = true; }
+
+ private:
+  Status look_at_mask();
+  Status half(Status posted, bool staged);
+  void expect(bool masked_at_dispatch, bool masked_at_combine);
+  void compare(const std::string& fault);
+
+  const LifeOptions options_;
+  const UniqueId id_;
+  const int rank_;
+  bool is_victim_ = false;
+  LlScenario unmasked_, masked_later_, masked_throughout_;
+  LlScenario expected_;  // one of the three; what rank_io_ refers to
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<Communicator> comm_, split_;
+  std::unique_ptr<ep::Group> group_;
+  std::unique_ptr<LlRank> rank_io_;
+  std::unique_ptr<Buffer> mask_;
+  bool masked_ = false;
+  int num_masked_rounds_ = 0;
+  std::string wrong_;
+};
+
+// Does the message name that rank?
+bool names_rank(const std::string& message, int rank);
+// SWITCHYARD_FAULTS_SOAK is set: run everything that takes long.
+bool soaking();
+// Open descriptors of this process.
+int num_open_fds();
+
+}  // namespace switchyard::testing
