@@ -171,7 +171,8 @@ nlohmann::json describe(const Options& options, const Times& times, const Job& j
   const Machine machine = this_machine();
   const uint64_t num_rows = uint64_t(job.num_ranks) * uint64_t(options.num_tokens) * uint64_t(options.routing.topk);
   return {{"bench", "mpi_baseline"},
-          {"machine", {{"cpu", machine.cpu_model}, {"cores", machine.num_cores}, {"memory_bytes", machine.memory_bytes}}},
+          {"machine",
+           {{"cpu", machine.cpu_model}, {"cores", machine.num_cores}, {"memory_bytes", machine.memory_bytes}}},
           {"build", this_build()},
           {"mpi", std::string(version)},
           {"ranks", job.num_ranks},

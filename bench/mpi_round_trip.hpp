@@ -105,7 +105,9 @@ class MpiRoundTrip {
   // Rows that local expert `local` got from all ranks.
   size_t num_received(int local) const {
     size_t num_rows = 0;
-    for (int source = 0; source < placement_.num_ranks; source++) num_rows += size_t(recv_counts_[block(source, local)]);
+    for (int source = 0; source < placement_.num_ranks; source++) {
+      num_rows += size_t(recv_counts_[block(source, local)]);
+    }
     return num_rows;
   }
 

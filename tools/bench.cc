@@ -31,6 +31,7 @@ void fail(const Status& status, int exit_code) {
 void add_options(CLI::App& command, BenchOptions& options) {
   bench::EpSpec& spec = options.spec;
   constexpr int kMany = 1 << 20;
+  command.option_defaults()->take_last();  // so that what follows can override a script's choice
   command.add_option("--mode", spec.mode, "algorithm: ll")->check(CLI::IsMember({"ll"}));
   command.add_option("--layout", spec.layout, "of received rows: em (expert-major) or rm (rank-major)")
       ->check(CLI::IsMember({"em", "rm"}));

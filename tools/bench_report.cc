@@ -28,8 +28,9 @@ void print_run(const nlohmann::json& run) {
              run["hidden"].get<int>(), run["topk"].get<int>(), run["experts"].get<int>(),
              run["dtype"].get<std::string>(), run["quant"].get<std::string>(),
              run["zero_copy"].get<bool>() ? "windows" : "plain tensors", run["seed"].get<uint64_t>());
-  fmt::print("  {}, {} cores; {}\n", run["machine"]["cpu"].get<std::string>(), run["machine"]["usable_cores"].get<int>(),
-             run["build"].get<std::string>());
+  const nlohmann::json& machine = run["machine"];
+  fmt::print("  {}, {} cores, load {:.1f} before; {}\n", machine["cpu"].get<std::string>(),
+             machine["usable_cores"].get<int>(), machine["load"].get<double>(), run["build"].get<std::string>());
   fmt::print("  {:<12}{:>12}{:>12}{:>12}{:>10}  us, slowest rank, {} iterations\n", "", "p50", "p95", "bound", "MB",
              run["iters"].get<int>());
   for (const std::string phase : {"dispatch", "combine", "round_trip"}) {
@@ -46,16 +47,16 @@ void print_run(const nlohmann::json& run) {
 }
 
 void print_figures(const nlohmann::json& figures) {
-  fmt::print("{:<52}{:>12}{:>16}  {}\n", "figure", "value", "target", "");
+  fmt::print("{:<68}{:>10}{:>16}  {}\n", "figure", "value", "target", "");
   for (const nlohmann::json& figure : figures) {
     const auto name = figure["name"].get<std::string>();
     if (figure.contains("error")) {
-      fmt::print("{:<52}{:>12}{:>16}  {}\n", name, "-", "", figure["error"].get<std::string>());
+      fmt::print("{:<68}{:>10}{:>16}  {}\n", name, "-", "", figure["error"].get<std::string>());
       continue;
     }
     const std::string target = fmt::format("{} {:.2f} {}", figure["at_most"].get<bool>() ? "<=" : ">=",
                                            figure["target"].get<double>(), figure["unit"].get<std::string>());
-    fmt::print("{:<52}{:>12.2f}{:>16}  {}\n", name, figure["value"].get<double>(), target,
+    fmt::print("{:<68}{:>10.2f}{:>16}  {}\n", name, figure["value"].get<double>(), target,
                figure["ok"].get<bool>() ? "ok" : "MISSED");
   }
 }

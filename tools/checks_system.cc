@@ -32,7 +32,8 @@ std::string target_names(int64_t targets) {
 
 Check check_simd() {
   return {"simd", Need::kRequired, Finding::kOk,
-          fmt::format("{} in use; the processor has {}", rows::target_name(), target_names(hwy::SupportedTargets())), ""};
+          fmt::format("{} in use; the processor has {}", rows::target_name(), target_names(hwy::SupportedTargets())),
+          ""};
 }
 
 Check check_cores(const bench::Machine& machine) {
@@ -59,14 +60,14 @@ Check check_memfd() {
     return {"memfd", Need::kRequired, Finding::kOk, "anonymous shared memory with seals", ""};
   }
   return {"memfd", Need::kRequired, Finding::kMissing, "memfd_create with sealing does not work here",
-          "needs Linux 3.17 with memfd allowed: docker run --security-opt seccomp=unconfined ... if a filter blocks it"};
+          "needs Linux 3.17; if a filter blocks it: docker run --security-opt seccomp=unconfined ..."};
 }
 
 Check check_pidfd() {
   const Fd self(int(syscall(SYS_pidfd_open, getpid(), 0)));
   if (self.valid()) return {"pidfd", Need::kRequired, Finding::kOk, "the death of a peer is noticed at once", ""};
   return {"pidfd", Need::kRequired, Finding::kMissing, "pidfd_open does not work here",
-          "needs Linux 5.3 with pidfd_open allowed: docker run --security-opt seccomp=unconfined ... if a filter blocks it"};
+          "needs Linux 5.3; if a filter blocks it: docker run --security-opt seccomp=unconfined ..."};
 }
 
 // The choice in force of a file such as "always [advise] never"; "" if there is no such file.
@@ -105,7 +106,8 @@ Check check_locked_memory() {
 Check check_kernel() {
   utsname name{};
   uname(&name);
-  return {"kernel", Need::kOptional, Finding::kOk, fmt::format("{} {} {}", name.sysname, name.release, name.machine), ""};
+  return {"kernel", Need::kOptional, Finding::kOk,
+          fmt::format("{} {} {}", name.sysname, name.release, name.machine), ""};
 }
 
 }  // namespace

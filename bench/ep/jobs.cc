@@ -72,10 +72,11 @@ Result<std::vector<double>> time_posts(EpRank& rank, Meeting& meeting, int num_p
 
 Result<nlohmann::json> measure_overlap(EpRank& rank, Meeting& meeting) {
   std::vector<double> alone, visible;
+  const auto touch = [&] { return rank.touch_stream(); };
   for (int i = 0; i < rank.spec().warmup + rank.spec().iters; i++) {
-    SWITCHYARD_ASSIGN(const double alone_ns, meeting.time([&] { return rank.dispatch(); }));
+    SWITCHYARD_ASSIGN(const double alone_ns, meeting.time([&] { return rank.dispatch(); }, touch));
     double visible_ns = 0;
-    SWITCHYARD_TRY(meeting.time([&] { return staged_dispatch(rank, visible_ns); }).status());
+    SWITCHYARD_TRY(meeting.time([&] { return staged_dispatch(rank, visible_ns); }, touch).status());
     SWITCHYARD_ASSIGN(visible_ns, meeting.greatest(visible_ns));
     if (i < rank.spec().warmup) continue;
     alone.push_back(alone_ns);

@@ -33,15 +33,19 @@ class Meeting {
 
   Communicator& comm() const { return comm_; }
 
-  // The time from the common beginning of work() until the last rank was through with it, in ns.
-  // EFFECTS repeats the work as long as a rank learned of the instant only after it had passed.
-  template <class Work>
-  Result<double> time(Work work) {
+  // The time from the common beginning of work() until the last rank was through with it, in ns. Each rank calls
+  // prepare() shortly before.
+  // EFFECTS repeats both as long as a rank learned of the instant only after it had passed.
+  template <class Work, class Prepare>
+  Result<double> time(Work work, Prepare prepare) {
     for (int attempt = 0; attempt < kMaxAttempts; attempt++) {
       SWITCHYARD_ASSIGN(const uint64_t begin_ns, agree_on_instant());
       const bool late = now_ns() > begin_ns;
-      wait_for(begin_ns);
-      if (const Status done = work(); !done.ok()) {
+      sleep_until_ns(begin_ns - kAwakeNs);
+      Status done = prepare();
+      wait_until([&] { return now_ns() >= begin_ns; }, Deadline::after_ns(kSecond));
+      if (done.ok()) done = work();
+      if (!done.ok()) {
         comm_.abort(done.message());
         return done;
       }
@@ -58,6 +62,10 @@ class Meeting {
     }
     return Status::internal(text("the ranks could not begin together in ", kMaxAttempts,
                                  " attempts; this machine is too busy to measure on"));
+  }
+  template <class Work>
+  Result<double> time(Work work) {
+    return time(work, [] { return Status(); });
   }
 
   // The greatest of the ranks' values, and their sum.
@@ -85,10 +93,6 @@ class Meeting {
   Result<uint64_t> agree_on_instant() const {
     SWITCHYARD_ASSIGN(const std::vector<uint64_t> proposals, comm_.exchange(now_ns() + margin_ns_));
     return *std::max_element(proposals.begin(), proposals.end());
-  }
-  static void wait_for(uint64_t at_ns) {
-    sleep_until_ns(at_ns - kAwakeNs);
-    wait_until([&] { return now_ns() >= at_ns; }, Deadline::after_ns(kSecond));
   }
 
   Communicator& comm_;

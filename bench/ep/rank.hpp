@@ -30,6 +30,10 @@ class EpRank {
   Status post_combine();
   Status complete(int handle_idx) { return handles_[size_t(handle_idx)]->complete(stream_ref()); }
   Status synchronize() { return comm_.runtime().synchronize(stream_ref(), comm_.deadline()); }
+  // A task on the stream, as what makes the inputs ready is in a program: the worker is then awake.
+  Status touch_stream() {
+    return stream_->post([] {});
+  }
   // From inputs that are ready to output that can be used.
   Status dispatch() {
     SWITCHYARD_TRY(post_dispatch());

@@ -1,3 +1,5 @@
+#include <cstdlib>
+
 #include "bench/ep/bound_run.hpp"
 #include "bench/ep/check.hpp"
 #include "bench/ep/jobs.hpp"
@@ -33,9 +35,10 @@ Status sample_bound(const EpBound& bound, Meeting& meeting, Samples& samples) {
     into.push_back(elapsed_ns);
     return {};
   };
+  // Each combine after the dispatch of its own method: it finds the rows where such a dispatch leaves them.
   SWITCHYARD_TRY(sample(&EpBound::dispatch, Method::kOrdinary, samples.bound_dispatch.ordinary));
-  SWITCHYARD_TRY(sample(&EpBound::dispatch, Method::kStreaming, samples.bound_dispatch.streaming));
   SWITCHYARD_TRY(sample(&EpBound::combine, Method::kOrdinary, samples.bound_combine.ordinary));
+  SWITCHYARD_TRY(sample(&EpBound::dispatch, Method::kStreaming, samples.bound_dispatch.streaming));
   return sample(&EpBound::combine, Method::kStreaming, samples.bound_combine.streaming);
 }
 
@@ -44,8 +47,9 @@ Result<Samples> measure(EpRank& rank, Meeting& meeting, const EpBound& bound) {
   Samples samples;
   for (int i = 0; i < rank.spec().iters; i++) {
     SWITCHYARD_TRY(sample_bound(bound, meeting, samples));
-    SWITCHYARD_ASSIGN(const double dispatch_ns, meeting.time([&] { return rank.dispatch(); }));
-    SWITCHYARD_ASSIGN(const double combine_ns, meeting.time([&] { return rank.combine(); }));
+    const auto touch = [&] { return rank.touch_stream(); };
+    SWITCHYARD_ASSIGN(const double dispatch_ns, meeting.time([&] { return rank.dispatch(); }, touch));
+    SWITCHYARD_ASSIGN(const double combine_ns, meeting.time([&] { return rank.combine(); }, touch));
     samples.dispatch.push_back(dispatch_ns);
     samples.combine.push_back(combine_ns);
     samples.round_trip.push_back(dispatch_ns + combine_ns);
@@ -78,6 +82,8 @@ nlohmann::json describe(const EpRank& rank, const Samples& samples) {
 
 Result<nlohmann::json> measure_round_trip(EpRank& rank, Meeting& meeting) {
   const EpSpec& spec = rank.spec();
+  double load = 0;  // of others: times taken on a busy machine say little
+  if (getloadavg(&load, 1) != 1) load = -1;
   uint64_t num_errors = 0;
   const auto check = [&]() -> Status {
     if (!spec.verify) return {};
@@ -107,6 +113,7 @@ Result<nlohmann::json> measure_round_trip(EpRank& rank, Meeting& meeting) {
                   {{"cpu", machine.cpu_model},
                    {"cores", machine.num_cores},
                    {"usable_cores", machine.num_usable_cores},
+                   {"load", load},
                    {"memory_bytes", machine.memory_bytes}}},
                  {"build", this_build()}});
   return result;

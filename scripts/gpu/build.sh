@@ -31,7 +31,7 @@ rule cu
   description = \$in
   depfile = \$out.d
 rule link
-  description = $out
+  description = \$out
   command = ${CXX:-g++} -o \$out \$in $deps/lib/libsodium.a $deps/lib/libhwy.so.1 $
     -Wl,-rpath,'\$\$ORIGIN/../$deps/lib' -L$cuda/lib64 -lcudart_static -ldl -lrt -pthread
 NINJA

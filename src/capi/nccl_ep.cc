@@ -115,11 +115,13 @@ ncclResult_t ncclEpInitHandle(ncclEpHandle_t* handle, ncclEpGroup_t ep_group, nc
     }
     ep::Tensor memory;
     SWITCHYARD_TRY(read_tensor("handle_mem", handle_mem, ep_group->group->comm(), memory));
-    if (memory.present() && (memory.num_dims != 1 || memory.dtype != DType::kUint8 || memory.empty())) {
-      return Status::invalid_argument(text("handle_mem is ", memory.shape_text(),
-                                           ", must be [bytes] uint8 with the bytes of ncclEpHandleMemSize"));
+    if (memory.present()) {
+      if (memory.num_dims != 1 || memory.dtype != DType::kUint8 || memory.empty()) {
+        return Status::invalid_argument(text("handle_mem is ", memory.shape_text(),
+                                             ", must be [bytes] uint8 with the bytes of ncclEpHandleMemSize"));
+      }
+      SWITCHYARD_TRY(ep::validate_place("handle_mem", memory));
     }
-    SWITCHYARD_TRY(ep::validate_place("handle_mem", memory));
     auto result = std::make_unique<ncclEpHandle>();
     SWITCHYARD_ASSIGN(result->handle, ep::Handle::create(*ep_group->group, ep::Layout(int(layout)), num_topk, memory.data,
                                                          memory.present() ? memory.sizes[0] : 0));

@@ -72,6 +72,7 @@ double reduced(ncclRedOp_t op, int num_ranks, size_t idx) {
 template <class Value>
 std::vector<uint8_t> encode_range(ncclDataType_t datatype, size_t first, size_t count, Value value) {
   std::vector<double> values;
+  values.reserve(count);
   for (size_t idx = first; idx < first + count; ++idx) values.push_back(value(idx));
   return encode(datatype, values);
 }
@@ -87,7 +88,7 @@ class HostCollectives : public ::testing::TestWithParam<int> {
         body(ranks, rank, type, 1);
         body(ranks, rank, type, 1003);
       }
-      for (const Type& type : {kTypes[1], kTypes[7], kTypes[9]}) {
+      for (const Type& type : {kTypes[7], kTypes[9]}) {
         SCOPED_TRACE(type.name);
         body(ranks, rank, type, (size_t(5) << 18) / type.num_bytes + 7);  // beyond 1 MiB, no round number
       }

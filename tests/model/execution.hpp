@@ -65,11 +65,11 @@ class Execution {
   void idle(int thread);
   void assert_that(int thread, bool condition, std::string_view message);
 
+  uint64_t history(int thread) const { return threads_[size_t(thread)]->history; }
+  void set_history(int thread, uint64_t history) { threads_[size_t(thread)]->history = history; }
   void begin_round(int thread) { threads_[size_t(thread)]->polls.reset(); }
   // Marks where in a round the thread is; returns what forget_step() needs.
   uint64_t begin_step(int thread, uint64_t place);
-  // The step changed nothing, so what it read is forgotten.
-  void forget_step(int thread, uint64_t mark) { threads_[size_t(thread)]->history = mark; }
 
  private:
   enum class Wait : uint8_t { kChoice, kTurn, kIdle, kParked, kFinished };

@@ -136,14 +136,12 @@ class KernelPlatform : public ModelPlatform {
       reset();
       return true;
     }
-    // A role's step with the explorer looking on.
-    template <class Role>
-    bool step(Role& role) {
-      const auto place = reinterpret_cast<uintptr_t>(&role) | (moved_ ? 1 : 0);
-      const bool moved = step_role<kKeepsOwnState<Role, KernelPlatform>>(platform_, role, place);
-      moved_ |= moved;
-      return moved;
+    // A role's step begins; `state` stands for all that the thread knows.
+    void begin_step(const void* role, uint64_t state) {
+      platform_.execution_.begin_step(platform_.thread_, reinterpret_cast<uintptr_t>(role) | (moved_ ? 1 : 0));
+      platform_.set_history(state);
     }
+    void end_step(bool moved) { moved_ |= moved; }
 
    private:
     const KernelPlatform& platform_;
@@ -154,21 +152,40 @@ class KernelPlatform : public ModelPlatform {
   int warp_idx_, num_warps_;
 };
 
-template <class Waiter, class Role>
+// A role with the explorer looking on.
+template <class Role, class Waiter, class State>
 struct Watched {
-  Waiter& waiter;
   Role& role;
+  Waiter& waiter;
+  const State& state;
   bool done() const { return role.done(); }
-  bool step() { return waiter.step(role); }
+  bool step() {
+    waiter.begin_step(&role, state());
+    const bool moved = role.step();
+    waiter.end_step(moved);
+    return moved;
+  }
 };
 
 // Found instead of the library's by the type of the platform: the library's loop, over roles that are looked at.
+//
+// Between steps a kernel's thread is where its roles' bytes say, whatever it read to get there. Telling the explorer so
+// lets it recognise states that different orders of steps and polls in vain lead to.
 template <int kTag, class... Roles>
 void run_roles(const KernelPlatform<kTag>& platform, typename KernelPlatform<kTag>::Waiter& waiter, bool& expired,
                Roles&... roles) {
+  using Platform = KernelPlatform<kTag>;
+  const uint64_t before = platform.history();
+  const auto state = [&] {
+    if constexpr (!(kKeepsOwnState<Roles, Platform> && ...)) return platform.history();
+    uint64_t hash = before;
+    ((hash = mix_bytes(hash, &roles, sizeof roles)), ...);
+    return hash;
+  };
   waiter.reset();
   const auto run = [&](auto... watched) { switchyard::run_roles(platform, waiter, expired, watched...); };
-  run(Watched<typename KernelPlatform<kTag>::Waiter, Roles>{waiter, roles}...);
+  run(Watched<Roles, typename Platform::Waiter, decltype(state)>{roles, waiter, state}...);
+  platform.set_history(state());
 }
 
 }  // namespace switchyard::model

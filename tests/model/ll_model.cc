@@ -24,9 +24,10 @@ void await_count(ModelPlatform& platform, const uint64_t* word, uint64_t goal) {
 }
 
 void run_warp(ModelPlatform& p, const LlWorld& world, RunOperation run, int rank, int warp_idx) {
-  const int num_warps = world.shape().num_warps;
+  const int num_warps = world.shape().warps_of(rank);
   for (size_t step_idx = 0; step_idx < world.steps().size(); ++step_idx) {
     const LlStep& step = world.steps()[step_idx];
+    p.set_history(step_idx);  // all else that matters from here on is in memory
     if (warp_idx > 0) await_count(p, world.launched(rank), step_idx + 1);
     else world.prepare(p, rank, step);
     if (warp_idx == 0 && num_warps > 1) p.fetch_add_acq_rel(world.launched(rank), 1);
@@ -46,8 +47,8 @@ Report explore_ll(const LlCase& c, RunOperation run, const Options& options) {
         const auto world = std::make_shared<const LlWorld>(arena, c);
         Program program;
         for (int rank = 0; rank < c.num_ranks; ++rank) {
-          for (int warp = 0; warp < c.num_warps; ++warp) {
-            program.threads.push_back({c.num_warps > 1 ? text("rank", rank, ".", warp) : text("rank", rank),
+          for (int warp = 0; warp < c.warps_of(rank); ++warp) {
+            program.threads.push_back({c.warps_of(rank) > 1 ? text("rank", rank, ".", warp) : text("rank", rank),
                                        [=](ModelPlatform& p) { run_warp(p, *world, run, rank, warp); }});
           }
         }

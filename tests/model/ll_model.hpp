@@ -15,7 +15,7 @@ namespace switchyard::model {
 
 struct LlCase {
   int num_ranks = 2;  // rank r holds expert r
-  int num_warps = 1;  // of every rank
+  int num_warps = 1;  // of rank 0; every other rank is one worker
   int num_tokens = 2;
   int topk = 1;
   bool expert_major = true;
@@ -23,7 +23,8 @@ struct LlCase {
   // One letter an operation: D dispatch, C combine; d, c their send halves alone; r the receive half of the oldest.
   std::string script = "DCDC";
   bool masks = false;
-  bool suspects = false;  // rank 0 is told at some moment that rank 1 is gone, be it true or not
+  bool suspects = false;  // each other rank is told at some moment that the last one is gone, be it true or not
+  int warps_of(int rank) const { return rank == 0 ? num_warps : 1; }
   uint32_t last_rank_writes = UINT32_MAX;  // the last rank is killed before it writes to shared memory once more
 };
 

@@ -142,7 +142,7 @@ void LlWorld::declare_uses(Arena& arena, int rank) {
   Rank& own = ranks_[size_t(rank)];
   const auto num_ranks = size_t(c_.num_ranks);
   if (!c_.suspects) arena.set_constant(own.peer_state, num_ranks * sizeof *own.peer_state);
-  if (c_.num_warps > 1) {
+  if (c_.warps_of(rank) > 1) {
     arena.set_mixed(own.state->bank, sizeof own.state->bank);
     arena.set_mixed(own.counters, kNumBanks * num_ranks * sizeof *own.counters);
     arena.set_constant(&own.state->base, sizeof own.state->base);
@@ -151,7 +151,8 @@ void LlWorld::declare_uses(Arena& arena, int rank) {
     arena.set_constant(own.mask, num_ranks * sizeof *own.mask);
     return;
   }
-  const auto keep = [&](const void* object, size_t num_bytes) { arena.set_private(object, num_bytes, rank); };
+  const int thread = rank == 0 ? 0 : c_.num_warps - 1 + rank;
+  const auto keep = [&](const void* object, size_t num_bytes) { arena.set_private(object, num_bytes, thread); };
   keep(own.state, sizeof *own.state);
   keep(own.report, sizeof *own.report);
   keep(own.mask, num_ranks * sizeof *own.mask);

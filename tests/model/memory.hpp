@@ -20,10 +20,12 @@
 //
 // THREADS  one operating-system thread.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <bitset>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <vector>
 
@@ -65,6 +67,15 @@ constexpr uint64_t mix(uint64_t hash, uint64_t value) {
   hash = hash * 0xd1342543de82ef95u + value + 0x9e3779b97f4a7c15u;
   hash = (hash ^ (hash >> 32)) * 0xff51afd7ed558ccdu;
   return hash ^ (hash >> 29);
+}
+
+inline uint64_t mix_bytes(uint64_t hash, const void* bytes, size_t num_bytes) {
+  for (size_t done = 0; done < num_bytes; done += sizeof(uint64_t)) {
+    uint64_t value = 0;
+    std::memcpy(&value, static_cast<const std::byte*>(bytes) + done, std::min(sizeof value, num_bytes - done));
+    hash = mix(hash, value);
+  }
+  return hash;
 }
 
 class Memory {

@@ -75,12 +75,17 @@ class ModelPlatform {
   }
   void drain() const { execution_.drain(thread_); }
 
+  // What the thread knows, as a hash of all that it has read. set_history() says that it knows as much as a hash of
+  // something else tells: what it does next depends on that, on its place in the program and on memory alone.
+  uint64_t history() const { return execution_.history(thread_); }
+  void set_history(uint64_t history) const { execution_.set_history(thread_, history); }
+
   // Nothing moved in this round: sleep until a word that it read has news.
   void idle() const { execution_.idle(thread_); }
   void assert_that(bool condition, std::string_view message) const { execution_.assert_that(thread_, condition, message); }
 
  private:
-  template <bool kMayForget, class Role>
+  template <class Role>
   friend bool step_role(const ModelPlatform& platform, Role& role, uint64_t place);
   template <class... Roles>
   friend void run_roles(ModelPlatform& platform, Roles&... roles);
@@ -112,16 +117,16 @@ class ModelPlatform {
 
 // One step. If it did not move and left the role's bytes as they were, what it read is forgotten, so that a thread that
 // polled in vain is in the same state as one that did not poll. Roles that are not plain bytes are never forgotten for:
-// the search stays right and becomes larger. REQUIRES if kMayForget that a role keeps its local state in its own bytes.
-template <bool kMayForget, class Role>
+// the search stays right and becomes larger. REQUIRES that a role keeps its local state in its own bytes.
+template <class Role>
 bool step_role(const ModelPlatform& platform, Role& role, uint64_t place) {
   std::array<std::byte, sizeof(Role)> before;
   std::memcpy(before.data(), static_cast<const void*>(&role), sizeof(Role));
   const uint64_t mark = platform.execution_.begin_step(platform.thread_, place);
   if (role.step()) return true;
-  if constexpr (kMayForget && std::is_trivially_copyable_v<Role>) {
+  if constexpr (std::is_trivially_copyable_v<Role>) {
     if (std::memcmp(before.data(), static_cast<const void*>(&role), sizeof(Role)) == 0) {
-      platform.execution_.forget_step(platform.thread_, mark);
+      platform.set_history(mark);  // what the step read is forgotten
     }
   }
   return false;
@@ -140,7 +145,7 @@ void run_roles(ModelPlatform& platform, Roles&... roles) {
       ++role_idx;
       if (role.done()) return;
       all_done = false;
-      if (step_role<true>(platform, role, 2 * role_idx + (moved ? 1 : 0))) moved = true;
+      if (step_role(platform, role, 2 * role_idx + (moved ? 1 : 0))) moved = true;
     };
     (turn(roles), ...);
     if (all_done) return;

@@ -1,4 +1,5 @@
-// A rank for the tests of `switchyard run`: joins its job as any program does and prints what the ranks told each other.
+// A rank for the tests of `switchyard run`: joins its job as any program does and prints what the ranks told each
+// other.
 #include <cstdio>
 #include <numeric>
 #include <vector>

@@ -1,0 +1,1 @@
+user_all_to_all.cc
