@@ -13,10 +13,9 @@ target_link_libraries(switchyard_flags INTERFACE Threads::Threads)
 if(SWITCHYARD_CUDA)
   find_package(CUDAToolkit REQUIRED)
   target_compile_definitions(switchyard_flags INTERFACE SWITCHYARD_HAVE_CUDA)
-  # The standard by hand: CMake 3.25 does not know that nvcc has C++20. Results are compared byte for byte with the
-  # host's: nothing may be fused that the source does not fuse.
+  # Results are compared byte for byte with the host's: nothing may be fused that the source does not fuse.
   target_compile_options(switchyard_flags INTERFACE
-    $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20 --fmad=false -Werror=all-warnings -Xcompiler=-Wall,-Wextra>)
+    $<$<COMPILE_LANGUAGE:CUDA>:--fmad=false -Werror=all-warnings -Xcompiler=-Wall,-Wextra>)
 endif()
 if(SWITCHYARD_SANITIZE)
   target_compile_options(switchyard_flags INTERFACE

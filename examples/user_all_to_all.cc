@@ -50,21 +50,23 @@ int main() try {
   constexpr uint64_t kBlockWords = 4096, kBlockBytes = kBlockWords * sizeof(uint64_t);
   const Comm comm = Comm::from_environment();
   const DeviceComm device = comm.device_comm({.num_barriers = 1});
-  const auto num_blocks = uint64_t(device.lsa.num_ranks);
-  const SymmetricMemory from(comm, num_blocks * kBlockBytes), to(comm, num_blocks * kBlockBytes);
+  const auto num_blocks = uint64_t(device.lsa.num_ranks), me = uint64_t(device.lsa.rank);
+  const uint64_t num_bytes = uint64_t(comm.num_ranks()) * kBlockBytes;  // one size everywhere, even if nodes differ
+  const SymmetricMemory from(comm, num_bytes), to(comm, num_bytes);
   auto* const sent = static_cast<uint64_t*>(from.data());
   auto* const received = static_cast<uint64_t*>(to.data());
   HostStream stream;
   uint64_t num_wrong = 0;
   for (uint64_t round = 0; round < 100; ++round) {
-    const auto word = [&](uint64_t source, uint64_t target, uint64_t i) { return (round << 48) + (source << 32) + (target << 24) + i; };
-    const auto me = uint64_t(device.lsa.rank);
-    for (uint64_t i = 0; i < num_blocks * kBlockWords; ++i) sent[i] = word(me, i / kBlockWords, i);
+    const auto word = [&](uint64_t source, uint64_t target, uint64_t i) {
+      return round << 48 | source << 32 | target << 16 | i;
+    };
+    for (uint64_t i = 0; i < num_blocks * kBlockWords; ++i) sent[i] = word(me, i / kBlockWords, i % kBlockWords);
     bool arrived = false;
     stream.launch([&](const HostPlatform& p) { arrived = all_to_all(p, device, from.view(), to.view(), kBlockBytes); });
     stream.synchronize();
     for (uint64_t i = 0; i < num_blocks * kBlockWords; ++i) {
-      num_wrong += !arrived || received[i] != word(i / kBlockWords, me, me * kBlockWords + i % kBlockWords);
+      num_wrong += !arrived || received[i] != word(i / kBlockWords, me, i % kBlockWords);
     }
   }
   std::printf("user_all_to_all: rank %d of %d, blocks of %lu bytes, 100 rounds: %lu wrong words\n", comm.rank(),

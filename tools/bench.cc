@@ -42,7 +42,8 @@ void add_options(CLI::App& command, BenchOptions& options) {
   command.add_option("--hidden", spec.hidden, "elements of a row")->check(CLI::Range(1, kMany));
   command.add_option("--topk", spec.topk, "experts of each token")->check(CLI::Range(1, 64));
   command.add_option("--experts", spec.experts, "experts over all ranks")->check(CLI::Range(1, 1 << 16));
-  command.add_option("--dtype", spec.dtype, "of rows: bf16, fp16 or fp32")->check(CLI::IsMember({"bf16", "fp16", "fp32"}));
+  command.add_option("--dtype", spec.dtype, "of rows: bf16, fp16 or fp32")
+      ->check(CLI::IsMember({"bf16", "fp16", "fp32"}));
   command.add_option("--quant", spec.quant, "none, fp8 (dispatch) or nvfp4 (combine)")
       ->check(CLI::IsMember({"none", "fp8", "nvfp4"}));
   command.add_flag("--zero-copy", spec.zero_copy, "received rows lie in windows; otherwise in plain memory");
@@ -97,7 +98,8 @@ void bench_ep(const BenchOptions& options) {
     results = {{"runs", {std::move(run).value()}}};
   }
   if (!options.json_path.empty()) {
-    if (const Status written = write_json(options.json_path, results); !written.ok()) return fail(written, kExitFailure);
+    if (const Status written = write_json(options.json_path, results); !written.ok())
+      return fail(written, kExitFailure);
   }
   if (!all_well(results)) finish(kExitFailure);
 }

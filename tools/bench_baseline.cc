@@ -19,14 +19,17 @@ Result<nlohmann::json> measure(const bench::EpSpec& spec, bool yield) {
   SWITCHYARD_ASSIGN(const std::string program, find_program(folder + "/mpi_baseline", nullptr));
   SWITCHYARD_ASSIGN(const TemporaryFolder scratch, TemporaryFolder::create());
   const std::string result_path = scratch.path() + "/baseline.json";
-  std::vector<std::string> arguments{"mpirun",  "--oversubscribe",     "--allow-run-as-root",
-                                     "--mca", "mpi_yield_when_idle", yield ? "1" : "0"};
-  const std::vector<std::pair<const char*, std::string>> options{
-      {"--tokens", std::to_string(spec.tokens)},   {"--hidden", std::to_string(spec.hidden)},
-      {"--topk", std::to_string(spec.topk)},       {"--experts", std::to_string(spec.experts)},
-      {"--skew", fmt::format("{}", spec.skew)},    {"--seed", std::to_string(spec.seed)},
-      {"--iters", std::to_string(spec.iters)},     {"--warmup", std::to_string(spec.warmup)},
-      {"--json", result_path}};
+  std::vector<std::string> arguments{"mpirun", "--oversubscribe",     "--allow-run-as-root",
+                                     "--mca",  "mpi_yield_when_idle", yield ? "1" : "0"};
+  const std::vector<std::pair<const char*, std::string>> options{{"--tokens", std::to_string(spec.tokens)},
+                                                                 {"--hidden", std::to_string(spec.hidden)},
+                                                                 {"--topk", std::to_string(spec.topk)},
+                                                                 {"--experts", std::to_string(spec.experts)},
+                                                                 {"--skew", fmt::format("{}", spec.skew)},
+                                                                 {"--seed", std::to_string(spec.seed)},
+                                                                 {"--iters", std::to_string(spec.iters)},
+                                                                 {"--warmup", std::to_string(spec.warmup)},
+                                                                 {"--json", result_path}};
   arguments.insert(arguments.end(), {"-n", std::to_string(spec.ranks), program});
   for (const auto& [name, value] : options) arguments.insert(arguments.end(), {name, value});
   SWITCHYARD_ASSIGN(const Captured ended, capture(std::move(arguments), Deadline::after_ns(kLimitNs)));

@@ -16,9 +16,9 @@ namespace {
 // Targets. Ratios hold on any machine; times are of a current server core with more ranks than cores.
 constexpr double kMaxBoundRatio = 1.5;
 constexpr double kMinSpeedup = 2.0;
-constexpr double kMaxVisibleWindows = 0.25;  // of a dispatch that had 10 ms to itself
-constexpr double kMaxVisiblePlain = 0.75;    // the receiver's copy remains
-constexpr double kMaxLateExtraUs = 500;      // a tenth of the lateness
+constexpr double kMaxVisibleWindows = 0.25;      // of a dispatch that had 10 ms to itself
+constexpr double kMaxVisiblePlain = 0.75;        // the receiver's copy remains
+constexpr double kMaxLateExtraUs = 500;          // a tenth of the lateness
 constexpr double kMaxLateExtraWindowsUs = 5500;  // writing in place needs everybody's consent: the lateness, no more
 constexpr double kMaxPostHotUs = 1;
 constexpr double kMaxPostColdUs = 12;
@@ -116,7 +116,8 @@ class Figures {
     runs_.push_back(std::move(run.result).value());
   }
 
-  void add(const std::string& what, const Measured& measured, const nlohmann::json::json_pointer& value, Target target) {
+  void add(const std::string& what, const Measured& measured, const nlohmann::json::json_pointer& value,
+           Target target) {
     nlohmann::json figure{{"name", fmt::format("{} ({})", what, measured.where)}};
     if (!measured.result.ok()) {
       figure.update({{"error", measured.result.status().message()}, {"ok", false}});

@@ -34,8 +34,8 @@ Result<nlohmann::json> run_as_processes(const bench::EpSpec& spec) {
   SWITCHYARD_ASSIGN(const std::string self, own_path());
   SWITCHYARD_ASSIGN(const TemporaryFolder folder, TemporaryFolder::create());
   SWITCHYARD_TRY(write_json(job_path(folder.path()), spec));
-  std::vector<std::string> arguments{self, "run", "--ranks", std::to_string(spec.ranks), "--timeout",
-                                     std::to_string(kJobSeconds)};
+  std::vector<std::string> arguments{
+      self, "run", "--ranks", std::to_string(spec.ranks), "--timeout", std::to_string(kJobSeconds)};
   if (spec.nodes > 1) arguments.insert(arguments.end(), {"--nodes", std::to_string(spec.nodes)});
   if (!spec.net.empty()) arguments.insert(arguments.end(), {"--net", spec.net});
   arguments.insert(arguments.end(), {"--", self, "bench", "ep-rank", folder.path()});

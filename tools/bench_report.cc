@@ -22,12 +22,13 @@ void print_baseline(const nlohmann::json& baseline) {
 }  // namespace
 
 void print_run(const nlohmann::json& run) {
-  fmt::print("{} {}, {} ranks{} on {} node(s), {} tokens each, hidden {}, top-{} of {} experts, {}, quant {}, {}, seed {}\n",
-             run["mode"].get<std::string>(), run["layout"].get<std::string>(), run["ranks"].get<int>(),
-             run["threads"].get<bool>() ? " (threads)" : "", run["nodes"].get<int>(), run["tokens"].get<int>(),
-             run["hidden"].get<int>(), run["topk"].get<int>(), run["experts"].get<int>(),
-             run["dtype"].get<std::string>(), run["quant"].get<std::string>(),
-             run["zero_copy"].get<bool>() ? "windows" : "plain tensors", run["seed"].get<uint64_t>());
+  fmt::print(
+      "{} {}, {} ranks{} on {} node(s), {} tokens each, hidden {}, top-{} of {} experts, {}, quant {}, {}, seed {}\n",
+      run["mode"].get<std::string>(), run["layout"].get<std::string>(), run["ranks"].get<int>(),
+      run["threads"].get<bool>() ? " (threads)" : "", run["nodes"].get<int>(), run["tokens"].get<int>(),
+      run["hidden"].get<int>(), run["topk"].get<int>(), run["experts"].get<int>(), run["dtype"].get<std::string>(),
+      run["quant"].get<std::string>(), run["zero_copy"].get<bool>() ? "windows" : "plain tensors",
+      run["seed"].get<uint64_t>());
   const nlohmann::json& machine = run["machine"];
   fmt::print("  {}, {} cores, load {:.1f} before; {}\n", machine["cpu"].get<std::string>(),
              machine["usable_cores"].get<int>(), machine["load"].get<double>(), run["build"].get<std::string>());
@@ -40,8 +41,9 @@ void print_run(const nlohmann::json& run) {
     fmt::print("  {:<12}{:>12.1f}{:>12.1f}{:>12.1f}{:>10}\n", phase, times["p50"].get<double>(),
                times["p95"].get<double>(), run["bound_us"][phase].get<double>(), bytes);
   }
-  fmt::print("  {:.2f} x the bound; post {:.2f} us; {:.2f} MB of buffers a rank; {}\n", run["bound_ratio"].get<double>(),
-             run["post_us"]["hot"]["p50"].get<double>(), run["memory_bytes_per_rank"].get<double>() / kMega,
+  fmt::print("  {:.2f} x the bound; post {:.2f} us; {:.2f} MB of buffers a rank; {}\n",
+             run["bound_ratio"].get<double>(), run["post_us"]["hot"]["p50"].get<double>(),
+             run["memory_bytes_per_rank"].get<double>() / kMega,
              run["verify"].get<bool>() ? fmt::format("{} errors", run["errors"].get<uint64_t>()) : "not verified");
   for (const nlohmann::json& baseline : run["baselines"]) print_baseline(baseline);
 }
@@ -54,8 +56,9 @@ void print_figures(const nlohmann::json& figures) {
       fmt::print("{:<68}{:>10}{:>16}  {}\n", name, "-", "", figure["error"].get<std::string>());
       continue;
     }
-    const std::string target = fmt::format("{} {:.2f} {}", figure["at_most"].get<bool>() ? "<=" : ">=",
-                                           figure["target"].get<double>(), figure["unit"].get<std::string>());
+    const std::string target =
+        fmt::format("{} {:.2f} {}", figure["at_most"].get<bool>() ? "<=" : ">=", figure["target"].get<double>(),
+                    figure["unit"].get<std::string>());
     fmt::print("{:<68}{:>10.2f}{:>16}  {}\n", name, figure["value"].get<double>(), target,
                figure["ok"].get<bool>() ? "ok" : "MISSED");
   }

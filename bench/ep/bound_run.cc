@@ -35,7 +35,8 @@ void EpBound::list_windows(const EpRank& rank) {
     const std::byte* token = rank.tokens().row(size_t(route.token), spec.input_bytes());
     dispatch_moves_.push_back({token, rank.arrived().row_at(route.owner, route.row, arriving_bytes), arriving_bytes});
     if (scale_bytes > 0) {
-      dispatch_moves_.push_back({token, rank.arrived_scales().row_at(route.owner, route.row, scale_bytes), scale_bytes});
+      dispatch_moves_.push_back(
+          {token, rank.arrived_scales().row_at(route.owner, route.row, scale_bytes), scale_bytes});
     }
     combine_reads_.push_back(
         {rank.results().row_at(route.owner, route.row, spec.result_bytes()), spec.contribution_bytes()});

@@ -89,6 +89,20 @@ bool differs(const std::byte* row, const std::vector<std::byte>& expected) {
   return std::memcmp(row, expected.data(), expected.size()) != 0;
 }
 
+// Rank-major: with each row come its experts, by their number here, and their weights.
+bool labels_differ(const EpRank& rank, const RowRoute& route) {
+  const EpPlan& plan = rank.plan();
+  const Placement placement = rank.spec().placement();
+  const auto topk = size_t(rank.spec().topk), from = size_t(route.token) * topk, to = route.row * topk;
+  for (size_t k = 0; k < topk; k++) {
+    const int expert = int(plan.experts(route.source)[from + k]);
+    const int local = placement.owner(expert) == rank.rank() ? expert - placement.first(rank.rank()) : -1;
+    if (rank.arrived_indices()[to + k] != local) return true;
+    if (rank.arrived_weights()[to + k] != plan.weights(route.source)[from + k]) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 std::vector<std::byte> token_row(const EpSpec& spec, const Routing& routing, int source, int token) {
@@ -132,7 +146,8 @@ uint64_t count_dispatch_errors(const EpRank& rank) {
     if (route.source != source || route.token != token) expected = expected_arrival(rank, route.source, route.token);
     source = route.source, token = route.token;
     num_errors += differs(rank.arrived().row(route.row, spec.arriving_bytes()), expected.row) ||
-                  differs(rank.arrived_scales().row(route.row, spec.scale_bytes()), expected.scales);
+                  differs(rank.arrived_scales().row(route.row, spec.scale_bytes()), expected.scales) ||
+                  (!spec.expert_major() && labels_differ(rank, route));
   });
   const auto counters = rank.plan().counters(rank.rank());
   for (size_t i = 0; i < counters.size(); i++) num_errors += counters[i] != rank.counters()[i];

@@ -82,9 +82,8 @@ Result<nlohmann::json> measure_overlap(EpRank& rank, Meeting& meeting) {
     alone.push_back(alone_ns);
     visible.push_back(visible_ns);
   }
-  return nlohmann::json{{"alone_us", p50_us(alone)},
-                        {"visible_us", p50_us(visible)},
-                        {"share", p50_us(visible) / p50_us(alone)}};
+  return nlohmann::json{
+      {"alone_us", p50_us(alone)}, {"visible_us", p50_us(visible)}, {"share", p50_us(visible) / p50_us(alone)}};
 }
 
 Result<nlohmann::json> measure_late_rank(EpRank& rank, Meeting& meeting) {
@@ -93,10 +92,12 @@ Result<nlohmann::json> measure_late_rank(EpRank& rank, Meeting& meeting) {
   for (int i = 0; i < rank.spec().warmup + rank.spec().iters; i++) {
     for (std::vector<double>* samples : {&on_time, &late}) {
       double sends_ns = 0;
-      SWITCHYARD_TRY(meeting.time([&] {
-        if (samples == &late && is_late_one) sleep_ns(kLatenessNs);
-        return two_sends(rank, sends_ns);
-      }).status());
+      SWITCHYARD_TRY(meeting
+                         .time([&] {
+                           if (samples == &late && is_late_one) sleep_ns(kLatenessNs);
+                           return two_sends(rank, sends_ns);
+                         })
+                         .status());
       SWITCHYARD_ASSIGN(const double slowest_ns, meeting.greatest(is_late_one ? 0 : sends_ns));
       if (i >= rank.spec().warmup) samples->push_back(slowest_ns);
     }

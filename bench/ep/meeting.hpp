@@ -1,6 +1,6 @@
-// Timing that begins at one instant on all ranks. A barrier ends at different times on different ranks, and on a machine
-// with fewer cores than ranks by whole time slices; so the ranks agree on a point of the monotonic clock, which all
-// processes of a machine share, and sleep until then.
+// Timing that begins at one instant on all ranks. A barrier ends at different times on different ranks, and on a
+// machine with fewer cores than ranks by whole time slices; so the ranks agree on a point of the monotonic clock, which
+// all processes of a machine share, and sleep until then.
 //
 // THREADS    one per rank; every call is COLLECTIVE.
 // ERRORS     those of the work, after the communicator was aborted so that nobody waits for this rank.

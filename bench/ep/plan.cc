@@ -16,14 +16,14 @@ EpPlan::EpPlan(const EpSpec& spec)
     for (int token = 0; token < spec.tokens; token++) {
       const size_t entry = size_t(source) * entries_per_rank_ + size_t(token) * topk;
       routing_.token(source, token, std::span(experts_).subspan(entry, topk), std::span(weights_).subspan(entry, topk));
-      std::vector<int32_t> used;
-      route_token(source, token, used);
+      route_token(source, token);
     }
   }
 }
 
 // Rows follow each other by (source, token, k) inside a block, as the library promises.
-void EpPlan::route_token(int source, int token, std::vector<int32_t>& used) {
+void EpPlan::route_token(int source, int token) {
+  std::vector<int> used;
   const Placement placement = spec_.placement();
   const auto mine = experts(source).subspan(size_t(token) * size_t(spec_.topk), size_t(spec_.topk));
   for (const int64_t expert : mine) {

@@ -13,8 +13,8 @@
 
 namespace switchyard::bench {
 
-// One row of one output tensor: the token it holds and where it lies. In rank-major layout a token has one at each of its
-// ranks, in expert-major layout one for each of its experts.
+// One row of one output tensor: the token it holds and where it lies. In rank-major layout a token has one at each of
+// its ranks, in expert-major layout one for each of its experts.
 struct RowRoute {
   int source, token;
   int owner;            // rank whose output it is in
@@ -42,7 +42,7 @@ class EpPlan {
   std::span<const T> slice(const std::vector<T>& all, int source) const {
     return std::span(all).subspan(size_t(source) * entries_per_rank_, entries_per_rank_);
   }
-  void route_token(int source, int token, std::vector<int32_t>& used);
+  void route_token(int source, int token);
 
   const EpSpec spec_;
   const Routing routing_;

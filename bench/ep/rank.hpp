@@ -1,5 +1,5 @@
-// One rank of a benchmark run: its tensors, its group, and the calls it makes with them. Experts hand back what they were
-// given, so the experts' own work costs nothing and the result of a round trip is known.
+// One rank of a benchmark run: its tensors, its group, and the calls it makes with them. Experts hand back what they
+// were given, so the experts' own work costs nothing and the result of a round trip is known.
 //
 // THREADS    one thread per rank; create() and the destructor are COLLECTIVE.
 // OWNERSHIP  owns tensors, group and handles; communicator, stream and spec must outlive it.
@@ -53,6 +53,9 @@ class EpRank {
   const Buffer& tokens() const { return *tokens_; }
   const Buffer& arrived() const { return *arrived_; }
   const Buffer& arrived_scales() const { return *arrived_scales_; }
+  // Rank-major only: [ranks, tokens, topk] experts here, or -1, and weights.
+  std::span<const int32_t> arrived_indices() const { return arrived_indices_->span<int32_t>(); }
+  std::span<const float> arrived_weights() const { return arrived_weights_->span<float>(); }
   const Buffer& results() const { return results_ ? *results_ : *arrived_; }
   const Buffer& combined() const { return *combined_; }
   std::span<const int32_t> counters() const { return counters_->span<int32_t>(); }

@@ -66,15 +66,15 @@ nlohmann::json describe(const EpRank& rank, const Samples& samples) {
   const auto p50_us = [](const std::vector<double>& samples_ns) { return percentile(samples_ns, 50) / 1e3; };
   const size_t num_rows = rank.plan().rows().size();
   nlohmann::json result = spec;
-  result.update({{"dispatch_us", percentiles_us(samples.dispatch)},
-                 {"combine_us", percentiles_us(samples.combine)},
-                 {"round_trip_us", percentiles_us(samples.round_trip)},
-                 {"bound_us",
-                  {{"dispatch", p50_us(dispatch)}, {"combine", p50_us(combine)}, {"round_trip", p50_us(round_trip)}}},
-                 {"bound_ratio", p50_us(samples.round_trip) / p50_us(round_trip)},
-                 {"bytes",
-                  {{"dispatch", num_rows * (spec.arriving_bytes() + spec.scale_bytes())},
-                   {"combine", num_rows * spec.contribution_bytes()}}}});
+  result.update(
+      {{"dispatch_us", percentiles_us(samples.dispatch)},
+       {"combine_us", percentiles_us(samples.combine)},
+       {"round_trip_us", percentiles_us(samples.round_trip)},
+       {"bound_us", {{"dispatch", p50_us(dispatch)}, {"combine", p50_us(combine)}, {"round_trip", p50_us(round_trip)}}},
+       {"bound_ratio", p50_us(samples.round_trip) / p50_us(round_trip)},
+       {"bytes",
+        {{"dispatch", num_rows * (spec.arriving_bytes() + spec.scale_bytes())},
+         {"combine", num_rows * spec.contribution_bytes()}}}});
   return result;
 }
 

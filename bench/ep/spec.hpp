@@ -55,29 +55,28 @@ struct EpSpec {
   size_t arriving_bytes() const { return fp8() ? size_t(hidden) : input_bytes(); }
   size_t result_bytes() const { return input_bytes(); }
   // What a token's owner has to read of each result.
-  size_t contribution_bytes() const {
-    return nvfp4() ? Nvfp4Layout{size_t(hidden)}.packet_bytes() : result_bytes();
-  }
+  size_t contribution_bytes() const { return nvfp4() ? Nvfp4Layout{size_t(hidden)}.packet_bytes() : result_bytes(); }
   // Rows of an output tensor: [outer, inner, hidden].
   size_t outer(int rank) const { return size_t(expert_major() ? placement().num_local(rank) : ranks); }
   size_t inner() const { return expert_major() ? size_t(ranks) * size_t(tokens) : size_t(tokens); }
 };
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(EpSpec, job, mode, layout, platform, net, ranks, nodes, tokens, hidden, topk, experts,
-                                   dtype, quant, zero_copy, skew, seed, iters, warmup, verify, threads)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(EpSpec, job, mode, layout, platform, net, ranks, nodes, tokens, hidden, topk,
+                                   experts, dtype, quant, zero_copy, skew, seed, iters, warmup, verify, threads)
 
 inline Status validate(const EpSpec& spec) {
   if (spec.platform == "cuda") {
 #if defined(SWITCHYARD_HAVE_CUDA)
     return Status::invalid_usage("--platform cuda: this command measures the host platform only so far");
 #else
-    return Status::invalid_usage("--platform cuda: built without CUDA; configure with -DSWITCHYARD_CUDA=ON, or use "
-                                 "--platform host");
+    return Status::invalid_usage(
+        "--platform cuda: built without CUDA; configure with -DSWITCHYARD_CUDA=ON, or use "
+        "--platform host");
 #endif
   }
   if (spec.topk > spec.experts) {
-    return Status::invalid_argument(text("--topk is ", spec.topk, ", allowed 1..", spec.experts, " with --experts ",
-                                         spec.experts));
+    return Status::invalid_argument(
+        text("--topk is ", spec.topk, ", allowed 1..", spec.experts, " with --experts ", spec.experts));
   }
   if (spec.nodes > spec.ranks) {
     return Status::invalid_argument(text("--nodes is ", spec.nodes, ", allowed 1..", spec.ranks, " with --ranks ",
@@ -91,8 +90,8 @@ inline Status validate(const EpSpec& spec) {
   }
   const int multiple = spec.fp8() ? 128 : spec.nvfp4() ? 32 : int(16 / dtype_bytes(spec.element()));
   if (spec.hidden % multiple != 0) {
-    return Status::invalid_argument(text("--hidden is ", spec.hidden, ", must be a multiple of ", multiple, " with --dtype ",
-                                         spec.dtype, " and --quant ", spec.quant));
+    return Status::invalid_argument(text("--hidden is ", spec.hidden, ", must be a multiple of ", multiple,
+                                         " with --dtype ", spec.dtype, " and --quant ", spec.quant));
   }
   return {};
 }

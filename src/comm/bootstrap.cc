@@ -179,6 +179,16 @@ std::vector<int> Bootstrap::dead_ranks() const {
   return dead_;
 }
 
+Status Bootstrap::check_present(std::span<const int> members) const {
+  const std::lock_guard lock(mutex_);
+  SWITCHYARD_TRY(broken_);
+  for (const int dead : dead_) {
+    if (std::find(members.begin(), members.end(), dead) != members.end()) return gone_[size_t(dead)];
+  }
+  for (const int member : members) SWITCHYARD_TRY(gone_[size_t(member)]);
+  return {};
+}
+
 void Bootstrap::set_event_handler(std::function<void(const BootstrapEvent&)> handler) {
   const std::lock_guard lock(handler_mutex_);
   handler_ = std::move(handler);

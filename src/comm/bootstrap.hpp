@@ -78,6 +78,9 @@ class Bootstrap {
   Status health() const;
   // Ranks that died; those that left in good order don't count.
   std::vector<int> dead_ranks() const;
+  // Ok while exchanges among these ranks can work. Else why not: aborted, or who is gone; those who died come first,
+  // because others may have left only for that reason.
+  Status check_present(std::span<const int> members) const;
 
   // Calls the handler once for each event, also for deaths before now, from the bootstrap's own thread or from this
   // call. The handler must not block and must not call set_event_handler(). After set_event_handler(nullptr) it is not

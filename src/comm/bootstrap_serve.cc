@@ -111,7 +111,10 @@ void Bootstrap::fail_pending(const Status& status, int member) {
     const bool concerned = member < 0 || std::find(members.begin(), members.end(), member) != members.end();
     if (pending->done || !concerned) continue;
     pending->done = true;
-    pending->status = Status(status.code(), text("rank ", rank_, ": ", key.to_string(), " failed: ", status.message()));
+    // Whoever gives up on a missing rank leaves; those it leaves behind must still learn who was missing.
+    const std::string missing = pending->missing.empty() ? "" : "; missing: rank " + list_ranks(pending->missing);
+    pending->status =
+        Status(status.code(), text("rank ", rank_, ": ", key.to_string(), " failed: ", status.message(), missing));
   }
   changed_.notify_all();
 }

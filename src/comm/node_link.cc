@@ -1,19 +1,25 @@
 #include "comm/node_link.hpp"
 #include "base/failpoint.hpp"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <sodium.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
+
+#include "comm/message.hpp"
+#include "platform/host/wait.hpp"
 
 namespace switchyard {
 namespace {
 
 constexpr size_t kFdsPerMessage = 128;  // the kernel allows 253
+constexpr int kLookUpMs = 50;
 
 // What the hub tells the members over the bootstrap: where to call and how to prove that they may.
 struct Invitation {
@@ -41,17 +47,38 @@ socklen_t make_address(const Invitation& invitation, sockaddr_un& address) {
   return socklen_t(offsetof(sockaddr_un, sun_path) + 1 + sizeof(kPrefix) - 1 + 2 * invitation.name.size());
 }
 
-Status wait_ready(int fd, short events, Deadline deadline, const char* what) {
+}  // namespace
+
+// Looks up from the socket now and then: deaths, departures and aborts come over the bootstrap.
+Status NodeLink::wait_ready(int fd, short events, Deadline deadline, const std::string& what) const {
   for (;;) {
     pollfd entry{fd, events, 0};
-    const int ready = poll(&entry, 1, deadline.remaining_ms());
+    const int ready = poll(&entry, 1, std::min(deadline.remaining_ms(), kLookUpMs));
     if (ready > 0) return {};
-    if (ready == 0) return Status::remote(text("time-out while ", what));
-    if (errno != EINTR) return Status::system_error(text("poll while ", what));
+    if (ready < 0 && errno != EINTR) return Status::system_error(text("poll while ", what));
+    if (const Status present = bootstrap_.check_present(members_); !present.ok()) {
+      return Status(present.code(), text(present.message(), ", while ", what));
+    }
+    if (deadline.expired()) return Status::remote(text("time-out while ", what));
   }
 }
 
-Status send_fds(int socket, std::span<const int> fds, Deadline deadline) {
+// A connection ends when its process leaves or dies; who did, and why, is known to the bootstrap in a moment.
+Status NodeLink::link_ended(const std::string& what, Deadline deadline) const {
+  Status present;
+  wait_until(
+      [&] {
+        present = bootstrap_.check_present(members_);
+        return !present.ok();
+      },
+      Deadline::after_ns(std::min(deadline.remaining_ns(), kSecond)));
+  const std::string why = present.ok() ? "a process of this node closed its connection" : present.message();
+  return Status::remote(text(why, ", while ", what));
+}
+
+Status NodeLink::send_fds(size_t member_idx, std::span<const int> fds, Deadline deadline) const {
+  const int socket = links_[member_idx].get();
+  const std::string what = text("sending descriptors to rank ", members_[member_idx]);
   while (!fds.empty()) {
     const auto part = fds.first(std::min(fds.size(), kFdsPerMessage));
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kFdsPerMessage)] = {};
@@ -67,17 +94,20 @@ Status send_fds(int socket, std::span<const int> fds, Deadline deadline) {
     header->cmsg_type = SCM_RIGHTS;
     header->cmsg_len = CMSG_LEN(part.size_bytes());
     std::memcpy(CMSG_DATA(header), part.data(), part.size_bytes());
-    SWITCHYARD_TRY(wait_ready(socket, POLLOUT, deadline, "sending descriptors to a process of this node"));
+    SWITCHYARD_TRY(wait_ready(socket, POLLOUT, deadline, what));
     if (sendmsg(socket, &message, MSG_NOSIGNAL) != 1) {
       if (errno == EINTR || errno == EAGAIN) continue;
-      return Status::system_error("sending descriptors to a process of this node");
+      if (errno == EPIPE || errno == ECONNRESET) return link_ended(what, deadline);
+      return Status::system_error(what);
     }
     fds = fds.subspan(part.size());
   }
   return {};
 }
 
-Status receive_fds(int socket, size_t num_fds, std::vector<Fd>& out, Deadline deadline) {
+Status NodeLink::receive_fds(size_t member_idx, size_t num_fds, std::vector<Fd>& out, Deadline deadline) const {
+  const int socket = links_[member_idx].get();
+  const std::string what = text("receiving descriptors from rank ", members_[member_idx]);
   const size_t goal = out.size() + num_fds;
   while (out.size() < goal) {
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kFdsPerMessage)];
@@ -88,11 +118,11 @@ Status receive_fds(int socket, size_t num_fds, std::vector<Fd>& out, Deadline de
     message.msg_iovlen = 1;
     message.msg_control = control;
     message.msg_controllen = sizeof(control);
-    SWITCHYARD_TRY(wait_ready(socket, POLLIN, deadline, "receiving descriptors from a process of this node"));
+    SWITCHYARD_TRY(wait_ready(socket, POLLIN, deadline, what));
     const ssize_t received = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
     if (received < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-    if (received < 0) return Status::system_error("receiving descriptors from a process of this node");
-    if (received == 0) return Status::remote("a process of this node went away while descriptors were shared");
+    if (received == 0 || (received < 0 && errno == ECONNRESET)) return link_ended(what, deadline);
+    if (received < 0) return Status::system_error(what);
     for (cmsghdr* header = CMSG_FIRSTHDR(&message); header; header = CMSG_NXTHDR(&message, header)) {
       if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
       const size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
@@ -109,11 +139,9 @@ Status receive_fds(int socket, size_t num_fds, std::vector<Fd>& out, Deadline de
   return {};
 }
 
-}  // namespace
-
 Result<std::unique_ptr<NodeLink>> NodeLink::create(Bootstrap& bootstrap, uint64_t comm_id, std::span<const int> members,
                                                    int my_idx, Deadline deadline) {
-  std::unique_ptr<NodeLink> link(new NodeLink({members.begin(), members.end()}, my_idx));
+  std::unique_ptr<NodeLink> link(new NodeLink(bootstrap, {members.begin(), members.end()}, my_idx));
   if (members.size() == 1) return link;
   Invitation invitation{};
   Fd listener;
@@ -141,11 +169,13 @@ Result<std::unique_ptr<NodeLink>> NodeLink::create(Bootstrap& bootstrap, uint64_
   sockaddr_un address;
   const socklen_t length = make_address(invitation, address);
   if (connect(socket_fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) {
+    if (errno == ECONNREFUSED) return link->link_ended(text("connecting to rank ", members[0]), deadline);
     return Status::system_error(text("connecting to rank ", members[0], " on this node"));
   }
   SWITCHYARD_FAILPOINT_TRY("node_link.after_connect");
   const Introduction introduction{invitation.secret, my_idx};
   if (send(socket_fd.get(), &introduction, sizeof(introduction), MSG_NOSIGNAL) != ssize_t(sizeof(introduction))) {
+    if (errno == EPIPE) return link->link_ended(text("introducing myself to rank ", members[0]), deadline);
     return Status::system_error(text("introducing myself to rank ", members[0], " on this node"));
   }
   link->links_.push_back(std::move(socket_fd));
@@ -155,8 +185,14 @@ Result<std::unique_ptr<NodeLink>> NodeLink::create(Bootstrap& bootstrap, uint64_
 
 Status NodeLink::accept_members(Fd listener, std::span<const std::byte> secret, Deadline deadline) {
   links_.resize(members_.size());
-  for (size_t num_missing = members_.size() - 1; num_missing > 0;) {
-    SWITCHYARD_TRY(wait_ready(listener.get(), POLLIN, deadline, "waiting for the processes of this node to connect"));
+  for (;;) {
+    std::vector<int> missing;
+    for (size_t member = 1; member < members_.size(); ++member) {
+      if (!links_[member].valid()) missing.push_back(members_[member]);
+    }
+    if (missing.empty()) return {};
+    SWITCHYARD_TRY(
+        wait_ready(listener.get(), POLLIN, deadline, "waiting for a connection from rank " + list_ranks(missing)));
     Fd caller(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (!caller.valid()) continue;
     ucred credentials{};
@@ -170,34 +206,32 @@ Status NodeLink::accept_members(Fd listener, std::span<const std::byte> secret, 
     const int idx = introduction.member_idx;
     if (idx <= 0 || size_t(idx) >= members_.size() || links_[size_t(idx)].valid()) continue;
     links_[size_t(idx)] = std::move(caller);
-    --num_missing;
   }
-  return {};
 }
 
 Result<std::vector<Fd>> NodeLink::share(int fd, Deadline deadline) {
   if (my_idx_ == 0) return share_as_hub(fd, deadline);
   SWITCHYARD_FAILPOINT_TRY("node_link.before_send");
   const int mine[] = {fd};
-  SWITCHYARD_TRY(send_fds(links_[0].get(), mine, deadline));
+  SWITCHYARD_TRY(send_fds(0, mine, deadline));
   SWITCHYARD_FAILPOINT_TRY("node_link.after_send");
   std::vector<Fd> all;
-  SWITCHYARD_TRY(receive_fds(links_[0].get(), members_.size(), all, deadline));
+  SWITCHYARD_TRY(receive_fds(0, members_.size(), all, deadline));
   return all;
 }
 
 Result<std::vector<Fd>> NodeLink::share_as_hub(int fd, Deadline deadline) {
   std::vector<Fd> all;
-  all.emplace_back(dup(fd));
+  all.emplace_back(fcntl(fd, F_DUPFD_CLOEXEC, 0));
   if (!all[0].valid()) return Status::system_error("duplicating a descriptor");
   for (size_t member = 1; member < members_.size(); ++member) {
-    SWITCHYARD_TRY(receive_fds(links_[member].get(), 1, all, deadline));
+    SWITCHYARD_TRY(receive_fds(member, 1, all, deadline));
   }
   SWITCHYARD_FAILPOINT_TRY("node_link.hub_before_send");
   std::vector<int> numbers;
   for (const Fd& one : all) numbers.push_back(one.get());
   for (size_t member = 1; member < members_.size(); ++member) {
-    SWITCHYARD_TRY(send_fds(links_[member].get(), numbers, deadline));
+    SWITCHYARD_TRY(send_fds(member, numbers, deadline));
   }
   return all;
 }

@@ -11,6 +11,7 @@
 #pragma once
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/clock.hpp"
@@ -29,10 +30,16 @@ class NodeLink {
   Result<std::vector<Fd>> share(int fd, Deadline deadline);
 
  private:
-  NodeLink(std::vector<int> members, int my_idx) : members_(std::move(members)), my_idx_(my_idx) {}
+  NodeLink(const Bootstrap& bootstrap, std::vector<int> members, int my_idx)
+      : bootstrap_(bootstrap), members_(std::move(members)), my_idx_(my_idx) {}
   Status accept_members(Fd listener, std::span<const std::byte> secret, Deadline deadline);
   Result<std::vector<Fd>> share_as_hub(int fd, Deadline deadline);
+  Status wait_ready(int fd, short events, Deadline deadline, const std::string& what) const;
+  Status link_ended(const std::string& what, Deadline deadline) const;
+  Status send_fds(size_t member_idx, std::span<const int> fds, Deadline deadline) const;
+  Status receive_fds(size_t member_idx, size_t num_fds, std::vector<Fd>& out, Deadline deadline) const;
 
+  const Bootstrap& bootstrap_;  // knows who died, left or aborted; outlives the link
   std::vector<int> members_;
   int my_idx_;
   std::vector<Fd> links_;  // at the hub: one per member (its own invalid); elsewhere: the hub's

@@ -165,7 +165,7 @@ Status Group::reserve(Layout layout, int topk) {
     return Status::invalid_usage("a handle that needs a larger buffer can't be made while a staged operation is open");
   }
   for (const StreamRef stream : streams_) {
-    SWITCHYARD_TRY(comm_.runtime().synchronize(stream, Deadline::after_ns(timeout_ns_)));
+    SWITCHYARD_TRY(comm_.runtime().synchronize(stream, drained()));
   }
   return make_payload(std::max(inbox, view_.layout.inbox_block_bytes),
                       std::max(outbox, view_.layout.outbox_block_bytes));
@@ -200,7 +200,7 @@ Group::~Group() {
     if (!status.ok()) log(LogLevel::kWarn, "while destroying a group: ", status.to_string());
   };
   for (const StreamRef stream : streams_) {
-    if (const Status done = comm_.runtime().synchronize(stream, Deadline::after_ns(timeout_ns_)); failure_.ok()) warn(done);
+    if (const Status done = comm_.runtime().synchronize(stream, drained()); failure_.ok()) warn(done);
   }
   // Peers may still read this rank's windows: leave together, unless somebody can't come any more.
   if (report_ != nullptr && health().ok()) warn(comm_.barrier());
@@ -288,7 +288,7 @@ Status Group::describe_failure(uint64_t word) const {
   const auto phase = LlPhase(word >> 56);
   const uint64_t peer = word >> kEpochBits & 0xffff;
   const std::string who = text("rank ", rank(), ", epoch ", word & kEpochMask, ": rank ", peer);
-  const std::string limit = text(" within ", timeout_ns_ / kMillisecond, " ms");
+  const std::string limit = text(" within ", double(timeout_ns_) / kMillisecond, " ms");
   if (comm_.aborted()) return Status::remote(text("rank ", rank(), ": aborted while waiting for rank ", peer));
   const std::string gone = comm_.health().gone(int(peer)) ? " (its process is gone)" : "";
   switch (phase) {
@@ -306,8 +306,6 @@ Status Group::describe_failure(uint64_t word) const {
       return Status::invalid_argument(text("rank ", rank(), ": topk_idx holds an id outside -1..", num_experts() - 1));
     case LlPhase::kExpertFull:
       return Status::invalid_argument(who + " lists an expert more often than it has rows; those rows were dropped");
-    case LlPhase::kAdmission:
-      return Status::remote(text("rank ", rank(), ": the other ranks did not re-admit it", limit, "; they must call ncclEpMaskClean"));
     case LlPhase::kNone: break;
   }
   return Status::internal(text("unknown failure ", word));

@@ -79,6 +79,8 @@ class Group final : private LlObserver {
   Status make_payload(uint64_t inbox_block_bytes, uint64_t outbox_block_bytes);
   bool any_staged() const;
   Status order(StreamRef stream);
+  // Operations end by their own time limit, which may be microseconds; the host waits until that has surely happened.
+  Deadline drained() const { return Deadline::after_ns(2 * timeout_ns_ + kSecond); }
   Status check_next_bank() const;
   Status operation_failed() override;
   Result<LlState> read_state() const;
@@ -106,6 +108,7 @@ class Group final : private LlObserver {
   uint64_t num_issued_ = 0;                    // dispatches and combines: each takes the bank that comes next
   std::array<uint64_t, kMaxStaged> staged_{};  // by slot: which of them still holds its bank; 0 none
   int num_handles_ = 0;
+  std::vector<bool> masked_by_caller_;  // by rank, in the last mask_update() since the last mask_clean()
   mutable std::mutex mutex_;  // guards failure_
   Status failure_;
 };

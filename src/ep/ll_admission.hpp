@@ -43,11 +43,7 @@ class AwaitAdmission {
   SWITCHYARD_DEVICE explicit AwaitAdmission(LlContext<P>& context) : c_(context) {}
   SWITCHYARD_DEVICE bool done() const { return done_; }
   SWITCHYARD_DEVICE bool step() {
-    done_ = adopt_generation(c_);
-    if (!done_ && c_.expired) {
-      c_.note(&LlReport::failure, c_.rank(), LlPhase::kAdmission);
-      done_ = true;
-    }
+    done_ = adopt_generation(c_) || c_.expired;  // the host looks which; the rank may ask again
     return done_;
   }
 

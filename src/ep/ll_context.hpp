@@ -84,6 +84,7 @@ struct LlContext {
     if (dead) seen = p.load_acquire(word);
     if (seen == want || (at_least && seen > want)) return Await::kReady;
     if (seen > want || expelled_by(peer)) return give_up(peer, LlPhase::kOvertaken);
+    if (failed_like(peer)) return Await::kGone;
     if (dead || expired) return give_up(peer, phase);
     return failed() ? Await::kGone : Await::kNotYet;
   }
@@ -91,19 +92,46 @@ struct LlContext {
   SWITCHYARD_DEVICE Await give_up(int peer, LlPhase phase) {
     if (group().masks_enabled && p.load_relaxed(group().abort) == 0) {
       p.store_relaxed(&group().mask[peer], 0);
-      p.store_relaxed(&line_at(peer, 0, rank())->expelled, tag);  // a courtesy: the peer need not wait for its deadline
+      // A courtesy: the peer need not wait for its deadline. Not to one that gave up on this rank first: it is this rank
+      // that has to be re-admitted, and the peer must not take itself for the one.
+      if (!expelled_by(peer)) p.store_relaxed(&line_at(peer, 0, rank())->expelled, tag);
       p.store_relaxed(&group().report->async_error, uint64_t{1});
       note(&LlReport::fault, peer, phase);
     } else {
-      note(&LlReport::failure, peer, phase);
+      fail(problem(peer, phase));
     }
     return Await::kGone;
   }
 
+  SWITCHYARD_DEVICE uint64_t problem(int peer, LlPhase phase) const {
+    return uint64_t(phase) << 56 | uint64_t(peer) << kEpochBits | (tag & kEpochMask);
+  }
+
   // Records the first problem of its kind; later ones are consequences. Any lane may call it alone.
   SWITCHYARD_DEVICE void note(uint64_t LlReport::* word, int peer, LlPhase phase) const {
-    const uint64_t problem = uint64_t(phase) << 56 | uint64_t(peer) << kEpochBits | (tag & kEpochMask);
-    if (p.store_once(&(group().state->noted.*word), problem)) p.store_relaxed(&(group().report->*word), problem);
+    note(word, problem(peer, phase));
+  }
+  SWITCHYARD_DEVICE bool note(uint64_t LlReport::* word, uint64_t what) const {
+    const bool first = p.store_once(&(group().state->noted.*word), what);
+    if (first) p.store_relaxed(&(group().report->*word), what);
+    return first;
+  }
+
+  // The group is of no use any more. Peers that wait for this rank are told why, so that they need not wait in vain and
+  // name the rank that is really missing.
+  SWITCHYARD_DEVICE void fail(uint64_t what) const {
+    if (!note(&LlReport::failure, what)) return;
+    for (int peer = 0; peer < num_ranks(); ++peer) p.store_relaxed(&line_at(peer, 0, rank())->failed, what);
+  }
+
+  // Has `peer` failed for good? Then so does this rank, for the same reason.
+  SWITCHYARD_DEVICE bool failed_like(int peer) const {
+    if (group().masks_enabled) return false;
+    const uint64_t what = p.load_relaxed(&line_at(rank(), 0, peer)->failed);
+    if (what == 0) return false;
+    const bool mine = int(what >> kEpochBits & 0xffff) == rank();  // it waited for this rank
+    fail(mine ? problem(peer, LlPhase::kOvertaken) : what);
+    return true;
   }
 
   // May this bank be written again at `peer`? Only when the peer consumed the bank's previous epoch.

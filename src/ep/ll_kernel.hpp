@@ -7,6 +7,15 @@
 
 namespace switchyard::ep {
 
+// Did peers go on without this rank while it took them for present?
+template <class P>
+SWITCHYARD_DEVICE bool overtaken(const LlContext<P>& c) {
+  for (int peer = 0; peer < c.num_ranks(); ++peer) {
+    if (!c.masked(peer) && c.expelled_by(peer)) return true;
+  }
+  return c.newest_admission() > c.p.load_relaxed(&c.group().state->base);
+}
+
 // The last warp closes the epoch: readers of this bank are through, so peers may write it again.
 template <class P>
 SWITCHYARD_DEVICE void close_operation(LlContext<P>& c) {
@@ -14,8 +23,8 @@ SWITCHYARD_DEVICE void close_operation(LlContext<P>& c) {
   if (c.p.fetch_add(&bank.warps_finished, 1) + 1 != uint64_t(c.p.num_warps())) return;
   SWITCHYARD_KERNEL_FAILPOINT("ll.before_done");
   LlState& state = *c.group().state;
-  // A rank that slept through its own expulsion may have read rows of a later generation: it must not say "done".
-  if (c.group().masks_enabled && c.newest_admission() > c.p.load_relaxed(&state.base)) {
+  // A rank that slept through its own expulsion may have read rows of a later epoch: it must not claim a good result.
+  if (c.group().masks_enabled && overtaken(c)) {
     c.p.store_relaxed(&c.group().report->async_error, uint64_t{1});
     c.note(&LlReport::fault, c.rank(), LlPhase::kOvertaken);
   }

@@ -18,7 +18,6 @@ enum class LlPhase : uint32_t {  // for error messages: what a rank was waiting 
   kBadRouting = 7,     // topk_idx holds an id that is neither -1 nor an expert
   kBadMessage = 8,     // a peer's header or count is out of range
   kWindowMismatch = 10,  // the peer's tensor is in another window than mine
-  kAdmission = 11,  // nobody re-admitted this rank
   kExpertFull = 9,     // duplicates in a token's top-k exceed an expert's rows
 };
 

@@ -32,6 +32,8 @@ Status Group::mask_update(const int32_t* host_mask, StreamRef stream) {
   }
   if (host_mask[rank()] == 0) return Status::invalid_argument(text("rank ", rank(), " can't mask itself"));
   SWITCHYARD_TRY(order(stream));
+  masked_by_caller_.assign(size_t(num_ranks()), false);
+  for (int peer = 0; peer < num_ranks(); ++peer) masked_by_caller_[size_t(peer)] = host_mask[peer] == 0;
   return comm_.runtime().upload_async(view_.mask, host_mask, size_t(num_ranks()) * sizeof(int32_t), stream);
 }
 
@@ -56,7 +58,7 @@ Status Group::mask_clean(StreamRef stream) {
   SWITCHYARD_TRY(health());
   Runtime& runtime = comm_.runtime();
   SWITCHYARD_TRY(order(stream));
-  SWITCHYARD_TRY(runtime.synchronize(stream, Deadline::after_ns(timeout_ns_)));
+  SWITCHYARD_TRY(runtime.synchronize(stream, drained()));
   std::vector<int32_t> mask(static_cast<size_t>(num_ranks()));
   SWITCHYARD_TRY(runtime.download(mask.data(), view_.mask, mask.size() * sizeof(int32_t)));
   if (any_staged()) {
@@ -82,17 +84,20 @@ Status Group::mask_clean(StreamRef stream) {
   op.part = LlPart::kBoth;
   op.admit_tag = base;
   SWITCHYARD_TRY(post(op, stream));
-  SWITCHYARD_TRY(runtime.synchronize(stream, Deadline::after_ns(timeout_ns_)));
+  SWITCHYARD_TRY(runtime.synchronize(stream, drained()));
   SWITCHYARD_ASSIGN(const std::vector<uint64_t> bases, comm_.exchange_among(active, kCleanPurpose, base));
   for (size_t i = 0; i < bases.size(); ++i) {
     if (bases[i] != base) return Status::internal(text("rank ", active[i], " starts another generation"));
   }
+  masked_by_caller_.clear();
   return {};
 }
 
-// Has a peer given up on this rank since its generation began?
+// Has a peer given up on this rank since its generation began? One that the caller masked here does not count: it gave
+// up on this rank because this rank had no ear for it any more.
 Result<bool> Group::expelled(const LlState& state) const {
   for (int peer = 0; peer < num_ranks(); ++peer) {
+    if (!masked_by_caller_.empty() && masked_by_caller_[size_t(peer)]) continue;
     const auto* line = reinterpret_cast<const LlLine*>(control_window_->local() + view_.layout.line(0, peer));
     uint64_t tag = 0;
     SWITCHYARD_TRY(comm_.runtime().download(&tag, &line->expelled, sizeof(tag)));
@@ -101,13 +106,19 @@ Result<bool> Group::expelled(const LlState& state) const {
   return false;
 }
 
-// The others clean up among themselves and tell this rank where to go on.
+// The others clean up among themselves and tell this rank where to go on. Not in time: the caller may ask again.
 Status Group::await_admission(StreamRef stream) {
   LlOp op{};
   op.kind = LlKind::kAwaitAdmit;
   op.part = LlPart::kBoth;
   SWITCHYARD_TRY(post(op, stream));
-  return comm_.runtime().synchronize(stream, Deadline::after_ns(2 * timeout_ns_));
+  SWITCHYARD_TRY(comm_.runtime().synchronize(stream, drained()));
+  SWITCHYARD_TRY(health());
+  SWITCHYARD_ASSIGN(const LlState state, read_state());
+  SWITCHYARD_ASSIGN(const bool still_out, expelled(state));
+  if (!still_out) return {};
+  return Status::remote(text("rank ", rank(), ": the other ranks did not re-admit it within ",
+                             double(timeout_ns_) / kMillisecond, " ms; they must call ncclEpMaskClean"));
 }
 
 }  // namespace switchyard::ep

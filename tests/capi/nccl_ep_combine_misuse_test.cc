@@ -59,6 +59,12 @@ const Misuses kTensorMisuses{
     {"no tokens", [](Call& c) { c.inputs.tokens = nullptr; }, kBadArgument, {"inputs.tokens", "required"}},
     {"tokens of wrong magic", [](Call& c) { c.tokens.desc.magic = 0; }, kBadArgument,
      {"inputs.tokens", "NCCL_EP_TENSOR_INIT"}},
+    {"weights of wrong magic, though ignored",
+     [](Call& c) {
+       c.spare.desc.magic = 0;
+       c.inputs.topk_weights = c.spare.get();
+     },
+     kBadArgument, {"inputs.topk_weights", "NCCL_EP_TENSOR_INIT"}},
     {"2-D tokens", [](Call& c) { c.tokens.desc.ndim = 2; }, kBadArgument, {"inputs.tokens", "3 dimensions"}},
     {"fewer rows", [](Call& c) { c.tokens.sizes[1]--; }, kBadArgument, {"inputs.tokens", "must be ["}},
     {"another number of blocks", [](Call& c) { c.tokens.sizes[0]--; }, kBadArgument, {"inputs.tokens", "must be ["}},
@@ -169,6 +175,33 @@ TEST(NcclEpComplete, RefusesWhatIsNoHandleOrConfig) {
     config.size = 7;
     EXPECT_EQ(ncclEpComplete(handle.get(), &config, nullptr), ncclInvalidArgument);
     EXPECT_NE(std::string(ncclGetLastError(ep.comm)).find("config"), std::string::npos);
+  });
+}
+
+TEST(NcclEpCombine, AnswersADispatchThatIsComplete) {
+  const Scenario scenario = full(7, small_shape(2, Layout::kExpertMajor));
+  const CommRanks ranks(2);
+  ranks.on_all([&](int rank) {
+    const GroupOwner group = make_group(ranks.comm(rank), group_config_for(scenario.c));
+    EpRank ep(scenario, ranks.comm(rank), rank);
+    const HandleOwner handle = ep.open(group.get());
+    ep.spoil_dispatch_outputs();
+    ep.prepare_combine();
+    EXPECT_EQ(CombineCall(ep, handle.get(), nullptr).issue(), ncclInvalidUsage);
+    EXPECT_NE(std::string(ncclGetLastError(ep.comm)).find("dispatch"), std::string::npos);
+    EXPECT_TRUE(ep.outputs_untouched());
+
+    DispatchCall dispatch(ep, handle.get(), nullptr);
+    dispatch.config.send_only = 1;
+    expect_success(dispatch.issue());
+    EXPECT_EQ(CombineCall(ep, handle.get(), nullptr).issue(), ncclInvalidUsage);
+    EXPECT_NE(std::string(ncclGetLastError(ep.comm)).find("ncclEpComplete"), std::string::npos);
+    EXPECT_TRUE(ep.combined.holds_only(kUntouched));
+    expect_success(ncclEpComplete(handle.get(), nullptr, nullptr));
+    expect_success(CombineCall(ep, handle.get(), nullptr).issue());
+    expect_success(cudaStreamSynchronize(nullptr));
+    EXPECT_EQ(ep.check_dispatch(), "");
+    EXPECT_EQ(ep.check_combine(), "");
   });
 }
 

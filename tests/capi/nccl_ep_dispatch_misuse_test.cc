@@ -134,6 +134,18 @@ const Misuses kExpertMajorMisuses{
      kBadArgument, {"expert_counters", "must be ["}},
     {"counters without data", [](Call& c) { c.counters.desc.data = nullptr; }, kBadArgument,
      {"expert_counters", "neither data"}},
+    {"a high-throughput tensor that is none",
+     [](Call& c) {
+       c.spare.desc.magic = 0;
+       c.layout_info.expert_offsets = c.spare.get();
+     },
+     kBadArgument, {"expert_offsets", "NCCL_EP_TENSOR_INIT"}},
+    {"another one",
+     [](Call& c) {
+       c.spare.desc.magic = 0;
+       c.layout_info.recv_total_counter = c.spare.get();
+     },
+     kBadArgument, {"recv_total_counter", "NCCL_EP_TENSOR_INIT"}},
     {"counters per source", [](Call& c) { c.layout_info.src_rank_counters = c.counters.get(); }, kBadArgument,
      {"src_rank_counters", "NULL"}},
 };

@@ -9,15 +9,14 @@ if(TARGET sy_oracle AND NOT SWITCHYARD_CUDA)
   switchyard_test(host_nccl_test host_nccl_test.cc LIBS ep_rank TIMEOUT 180)
 endif()
 
-# The examples, started as their first lines say. They stop with an error if a single value is wrong.
+# The examples, started as their first lines say. They end with an error if a single value is wrong.
 if(TARGET switchyard_tool)
   foreach(example moe_decode user_all_to_all)
     if(TARGET ${example})
       foreach(num_ranks 2 4)
         add_test(NAME example_${example}_${num_ranks}
           COMMAND switchyard_tool run -n ${num_ranks} -- $<TARGET_FILE:${example}>)
-        set_tests_properties(example_${example}_${num_ranks} PROPERTIES TIMEOUT 60
-          PASS_REGULAR_EXPRESSION ": 0 wrong" FAIL_REGULAR_EXPRESSION ": [1-9][0-9]* wrong")
+        set_tests_properties(example_${example}_${num_ranks} PROPERTIES TIMEOUT 60)
       endforeach()
     endif()
   endforeach()

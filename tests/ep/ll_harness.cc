@@ -8,6 +8,7 @@ namespace switchyard::testing {
 namespace {
 
 constexpr uint8_t kUntouched = 0xa5;
+constexpr uint8_t kOverwritten = 0x11;
 constexpr size_t kWindowMargin = 64;
 
 size_t index_bytes(const oracle::Case& c) { return c.int32_indices ? sizeof(int32_t) : sizeof(int64_t); }
@@ -127,8 +128,6 @@ LlRank::LlRank(Communicator& comm, StreamRef stream, const LlScenario& scenario,
       results_(comm, num_rows_ * c_.combine_row_bytes(), windows),
       row_scales_(comm, nvfp4_ ? num_rows_ * sizeof(float) : 0),
       combined_(comm, num_tokens_ * c_.combine_row_bytes()) {
-  tokens_.load(c_.tokens[size_t(rank_)]);
-  if (c_.input_scale_bytes() > 0) scales_.load(c_.scales[size_t(rank_)]);
   weights_.load(c_.topk_weights[size_t(rank_)]);
   const std::vector<int64_t>& indices = c_.topk_idx[size_t(rank_)];
   if (c_.int32_indices) indices_.load(std::vector<int32_t>(indices.begin(), indices.end()));
@@ -167,6 +166,8 @@ void LlRank::describe_rank_major(ep::DispatchArgs& args) {
 
 Status LlRank::post_dispatch(bool staged) {
   for (Buffer* output : {&out_tokens_, &out_scales_, &out_idx_, &out_weights_, &counters_}) output->fill(kUntouched);
+  tokens_.load(c_.tokens[size_t(rank_)]);
+  if (c_.input_scale_bytes() > 0) scales_.load(c_.scales[size_t(rank_)]);
   return repost_dispatch(staged);
 }
 
@@ -228,19 +229,24 @@ std::string LlRank::check_combine() const {
   return fault.empty() ? "" : "combine: " + fault;
 }
 
-Status LlRank::finish(const Status& posted, bool staged) {
+// What an operation reads is the caller's again when the stream is through with it, or with its send half: here it is
+// overwritten at once, which shows in the results of a peer that still reads it.
+Status LlRank::finish(const Status& posted, bool staged, std::initializer_list<Buffer*> inputs) {
   SWITCHYARD_TRY(posted);
-  if (staged) SWITCHYARD_TRY(complete());
+  SWITCHYARD_TRY(synchronize());
+  for (Buffer* input : inputs) input->fill(kOverwritten);
+  if (!staged) return {};
+  SWITCHYARD_TRY(complete());
   return synchronize();
 }
 
 std::string LlRank::run_dispatch(bool staged) {
-  const Status done = finish(post_dispatch(staged), staged);
+  const Status done = finish(post_dispatch(staged), staged, {&tokens_, &scales_});
   return done.ok() ? check_dispatch() : "dispatch: " + done.to_string();
 }
 
 std::string LlRank::run_combine(bool staged) {
-  const Status done = finish(post_combine(staged), staged);
+  const Status done = finish(post_combine(staged), staged, {&results_, &row_scales_});
   return done.ok() ? check_combine() : "combine: " + done.to_string();
 }
 

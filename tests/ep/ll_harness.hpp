@@ -100,14 +100,14 @@ class LlRank {
   std::string check_dispatch() const;
   std::string check_combine() const;
 
-  // A whole round trip: posts, completes where staged, waits and checks.
+  // A whole operation: posts, completes where staged, waits and checks.
   std::string run_dispatch(bool staged = false);
   std::string run_combine(bool staged = false);
 
  private:
   void describe_rank_major(ep::DispatchArgs& args);
   DType describe_recipe(ep::DispatchArgs& args);
-  Status finish(const Status& posted, bool staged);
+  Status finish(const Status& posted, bool staged, std::initializer_list<Buffer*> inputs);
 
   Communicator& comm_;
   StreamRef stream_;

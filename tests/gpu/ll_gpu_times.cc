@@ -137,7 +137,9 @@ std::string measure_times(GpuRanks& ranks, GpuTimes& times) {
     Steps steps(comm);
     auto group = ep::Group::create(comm, group_config_for(scenario.c));
     if (steps(group)) steps(rank->open(*group.value()));
-    if (steps.ok() && steps(rank->run_dispatch())) steps(rank->run_combine());
+    // Not run_dispatch() and run_combine(): the inputs must stay what they are for the timed repeats.
+    if (steps.ok() && steps(rank->post_dispatch()) && steps(rank->synchronize())) steps(rank->check_dispatch());
+    if (steps.ok() && steps(rank->post_combine()) && steps(rank->synchronize())) steps(rank->check_combine());
     samples[size_t(rank_idx)] = TimedRank(ranks.stream(rank_idx), *rank, steps, start).run();
     if (steps.ok() && steps(rank->check_dispatch())) steps(rank->check_combine());
     return steps.leave(std::move(group), std::move(rank));

@@ -23,7 +23,7 @@ void await_count(ModelPlatform& platform, const uint64_t* word, uint64_t goal) {
   run_roles(platform, role);
 }
 
-void run_warp(ModelPlatform& p, const LlWorld& world, RunOperation run, int rank, int warp_idx) {
+void run_warp(ModelPlatform& p, const LlWorld& world, const Kernels& kernels, int rank, int warp_idx) {
   const int num_warps = world.shape().warps_of(rank);
   for (size_t step_idx = 0; step_idx < world.steps().size(); ++step_idx) {
     const LlStep& step = world.steps()[step_idx];
@@ -31,7 +31,7 @@ void run_warp(ModelPlatform& p, const LlWorld& world, RunOperation run, int rank
     if (warp_idx > 0) await_count(p, world.launched(rank), step_idx + 1);
     else world.prepare(p, rank, step);
     if (warp_idx == 0 && num_warps > 1) p.fetch_add_acq_rel(world.launched(rank), 1);
-    run(p, warp_idx, num_warps, world.op(rank, step_idx));
+    kernels.low_latency(p, warp_idx, num_warps, world.op(rank, step_idx));
     if (num_warps > 1) p.fetch_add_acq_rel(world.joined(rank), 1);
     if (warp_idx > 0) continue;
     if (num_warps > 1) await_count(p, world.joined(rank), (step_idx + 1) * uint64_t(num_warps));
@@ -41,7 +41,7 @@ void run_warp(ModelPlatform& p, const LlWorld& world, RunOperation run, int rank
 
 }  // namespace
 
-Report explore_ll(const LlCase& c, RunOperation run, const Options& options) {
+Report explore_ll(const LlCase& c, const Kernels& kernels, const Options& options) {
   return explore(
       [&](Arena& arena) {
         const auto world = std::make_shared<const LlWorld>(arena, c);
@@ -49,7 +49,7 @@ Report explore_ll(const LlCase& c, RunOperation run, const Options& options) {
         for (int rank = 0; rank < c.num_ranks; ++rank) {
           for (int warp = 0; warp < c.warps_of(rank); ++warp) {
             program.threads.push_back({c.warps_of(rank) > 1 ? text("rank", rank, ".", warp) : text("rank", rank),
-                                       [=](ModelPlatform& p) { run_warp(p, *world, run, rank, warp); }});
+                                       [=](ModelPlatform& p) { run_warp(p, *world, kernels, rank, warp); }});
           }
         }
         program.threads.back().max_shared_writes = c.last_rank_writes;

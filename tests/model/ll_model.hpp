@@ -1,15 +1,14 @@
 // The low-latency protocol (src/ep/ll_*.hpp, as it is) as a program for the explorer.
 //
-// A few ranks, each one worker or several warps, do a script of operations on memory in the arena. Every row is one cell
-// that says which operation, source and token it is of. After each operation its rank checks every row it got, and then
-// prepares the next one, so that early reuse of any buffer is a race.
+// A few ranks do a script of operations on memory in the arena. Every row is one cell that says which operation, source
+// and token it is of. After each operation its rank checks every row it got, and then prepares the next one, so that
+// early reuse of any buffer is a race.
 #pragma once
 #include <cstdint>
 #include <string>
 
-#include "ep/ll_kernel.hpp"
 #include "model/explorer.hpp"
-#include "model/kernel_platform.hpp"
+#include "model/kernels.hpp"
 
 namespace switchyard::model {
 
@@ -24,22 +23,11 @@ struct LlCase {
   std::string script = "DCDC";
   bool masks = false;
   bool suspects = false;  // each other rank is told at some moment that the last one is gone, be it true or not
-  int warps_of(int rank) const { return rank == 0 ? num_warps : 1; }
   uint32_t last_rank_writes = UINT32_MAX;  // the last rank is killed before it writes to shared memory once more
+
+  int warps_of(int rank) const { return rank == 0 ? num_warps : 1; }
 };
 
-// Runs one operation on one warp.
-using RunOperation = void (*)(const ModelPlatform& platform, int warp_idx, int num_warps, const ep::LlOp& op);
-
-// What a stream's task does (src/ep/ll_launch_host.cc), over the model.
-template <int kTag>
-void run_operation(const ModelPlatform& base, int warp_idx, int num_warps, const ep::LlOp& op) {
-  const KernelPlatform<kTag> platform(base, warp_idx, num_warps);
-  if (op.group.masks_enabled && op.part != ep::LlPart::kReceive) ep::run_admission(platform, op);
-  if (op.kind == ep::LlKind::kDispatch) ep::run_dispatch(platform, op);
-  else ep::run_combine(platform, op);
-}
-
-Report explore_ll(const LlCase& c, RunOperation run, const Options& options = {});
+Report explore_ll(const LlCase& c, const Kernels& kernels, const Options& options = {});
 
 }  // namespace switchyard::model

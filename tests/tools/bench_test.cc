@@ -14,8 +14,8 @@ namespace {
 using testing::HasSubstr;
 
 std::vector<std::string> small_run(std::vector<std::string> more) {
-  std::vector<std::string> arguments{"bench",    "ep", "--ranks",   "2", "--tokens", "4", "--hidden", "128",
-                                     "--topk",   "3",  "--experts", "5", "--iters",  "3", "--warmup", "1"};
+  std::vector<std::string> arguments{"bench",  "ep", "--ranks",   "2", "--tokens", "4", "--hidden", "128",
+                                     "--topk", "3",  "--experts", "5", "--iters",  "3", "--warmup", "1"};
   arguments.insert(arguments.end(), more.begin(), more.end());
   return arguments;
 }
@@ -46,7 +46,8 @@ void expect_percentiles(const nlohmann::json& times) {
 }
 
 TEST(BenchEp, WritesEveryKeyOfASmallRun) {
-  const nlohmann::json run = measure({"bench", "ep", "--ranks", "2", "--tokens", "4", "--hidden", "64", "--iters", "3"});
+  const nlohmann::json run =
+      measure({"bench", "ep", "--ranks", "2", "--tokens", "4", "--hidden", "64", "--iters", "3"});
   ASSERT_TRUE(run.is_object());
   EXPECT_EQ(run["mode"], "ll");
   EXPECT_EQ(run["layout"], "em");
@@ -84,13 +85,16 @@ TEST_P(BenchEpModes, MeasureAndFindNoErrors) {
   EXPECT_EQ(run["errors"], 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    All, BenchEpModes,
-    ::testing::Values(std::vector<std::string>{"--zero-copy"}, std::vector<std::string>{"--layout", "rm"},
-                      std::vector<std::string>{"--layout", "rm", "--zero-copy", "--ranks", "3"},
-                      std::vector<std::string>{"--dtype", "fp16"}, std::vector<std::string>{"--dtype", "fp32", "--skew", "2"},
-                      std::vector<std::string>{"--quant", "fp8"}, std::vector<std::string>{"--quant", "fp8", "--zero-copy"},
-                      std::vector<std::string>{"--quant", "nvfp4"}, std::vector<std::string>{"--threads", "--ranks", "4"}));
+INSTANTIATE_TEST_SUITE_P(All, BenchEpModes,
+                         ::testing::Values(std::vector<std::string>{"--zero-copy"},
+                                           std::vector<std::string>{"--layout", "rm"},
+                                           std::vector<std::string>{"--layout", "rm", "--zero-copy", "--ranks", "3"},
+                                           std::vector<std::string>{"--dtype", "fp16"},
+                                           std::vector<std::string>{"--dtype", "fp32", "--skew", "2"},
+                                           std::vector<std::string>{"--quant", "fp8"},
+                                           std::vector<std::string>{"--quant", "fp8", "--zero-copy"},
+                                           std::vector<std::string>{"--quant", "nvfp4"},
+                                           std::vector<std::string>{"--threads", "--ranks", "4"}));
 
 TEST(BenchEp, MeasuresTheBaselineOrSaysWhyNot) {
   const nlohmann::json run = measure(small_run({"--baselines"}));
