@@ -95,8 +95,8 @@ inline void stream_row(std::byte* dst, const std::byte* src, size_t bytes) {
   memcpy(dst + tail_at, src + tail_at, bytes - tail_at);
 }
 
-// The exclusive or of a row's 64-bit words: cheaper than any arithmetic a combine could do, so reading is the cost.
-inline uint64_t read_row(const std::byte* src, size_t bytes) {
+// The exclusive or of 64-bit words: cheaper than any arithmetic a combine could do, so reading is the cost.
+inline uint64_t read_bytes(const std::byte* src, size_t bytes) {
   const size_t lines_bytes = has_avx2() ? bytes / 64 * 64 : 0;
   uint64_t sum = has_avx2() ? read_lines_avx2(src, lines_bytes / 64) : 0;
   for (size_t i = lines_bytes; i < bytes; i += 8) {
@@ -139,16 +139,24 @@ inline double copy_list_ns(std::span<const RowMove> moves, Method method) {
 }
 
 // The time to read every row of one list and to write every row of the other, writes spread evenly among the reads
-// as a combine does it: the rows of a token, then the token's sum.
+// as a combine does it: the rows of a token, then the token's sum. The rows of a token are read side by side, a piece of
+// each in turn: about twice as fast as one after the other, because more of them are on their way at a time.
 inline double read_list_ns(std::span<const RowRead> reads, std::span<const RowWrite> writes, Method method) {
+  constexpr size_t kPieceBytes = 256;
   const uint64_t begin_ns = now_ns();
   alignas(64) std::byte pattern[detail::kPatternBytes] = {};
   uint64_t sum = 0;
   size_t read_idx = 0;
   const auto read_until = [&](size_t end) {
-    for (; read_idx < end; read_idx++) {
-      sum ^= detail::read_row(static_cast<const std::byte*>(reads[read_idx].src), reads[read_idx].bytes);
+    size_t longest = 0;
+    for (size_t i = read_idx; i < end; i++) longest = std::max(longest, reads[i].bytes);
+    for (size_t at = 0; at < longest; at += kPieceBytes) {
+      for (size_t i = read_idx; i < end; i++) {
+        if (at >= reads[i].bytes) continue;
+        sum ^= detail::read_bytes(static_cast<const std::byte*>(reads[i].src) + at, std::min(kPieceBytes, reads[i].bytes - at));
+      }
     }
+    read_idx = end;
   };
   for (size_t write_idx = 0; write_idx < writes.size(); write_idx++) {
     read_until(reads.size() * (write_idx + 1) / writes.size());

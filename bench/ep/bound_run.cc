@@ -58,19 +58,18 @@ Status EpBound::list_plain(const EpRank& rank) {
   SWITCHYARD_ASSIGN(received_, make_rows(rank.comm(), num_in, stride));
 
   size_t out_idx = 0, in_idx = 0;
-  const std::byte* arrived = nullptr;
   for (const RowRoute& route : rank.plan().rows()) {
     const bool mine = route.source == rank.rank(), here = route.owner == rank.rank();
     const std::byte* token = rank.tokens().row(size_t(route.token), spec.input_bytes());
     if (mine) {
       std::byte* on_the_way = sent_->row(out_idx++, stride);
-      if (!here && route.first_to_owner) dispatch_moves_.push_back({token, on_the_way, arriving_bytes + scale_bytes});
+      if (!here) dispatch_moves_.push_back({token, on_the_way, arriving_bytes + scale_bytes});
       const std::byte* result = here ? rank.results().row(route.row, spec.result_bytes()) : on_the_way;
       combine_reads_.push_back({result, contribution_bytes});
     }
     if (here) {
       std::byte* on_the_way = received_->row(in_idx++, stride);
-      if (route.first_to_owner) arrived = mine ? token : on_the_way;
+      const std::byte* arrived = mine ? token : on_the_way;
       dispatch_moves_.push_back({arrived, rank.arrived().row(route.row, arriving_bytes), arriving_bytes});
       if (scale_bytes > 0) {
         dispatch_moves_.push_back({arrived, rank.arrived_scales().row(route.row, scale_bytes), scale_bytes});

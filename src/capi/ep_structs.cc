@@ -14,11 +14,11 @@ Status read_tensor(const char* name, const ncclEpTensor_t* in, const Communicato
     return Status::invalid_argument(text(name, " has ", in->ndim, " dimensions, allowed 1..", ep::Tensor::kMaxDims,
                                          ", and needs sizes"));
   }
-  if (dtype_bytes(DType(int(in->datatype))) == 0) {
-    return Status::invalid_argument(text(name, " has unknown datatype ", int(in->datatype)));
-  }
   ep::Tensor tensor;
-  tensor.dtype = DType(int(in->datatype));
+  tensor.dtype = DType(number_of(in->datatype));
+  if (dtype_bytes(tensor.dtype) == 0) {
+    return Status::invalid_argument(text(name, " has unknown datatype ", int(tensor.dtype)));
+  }
   tensor.num_dims = int(in->ndim);
   std::copy_n(in->sizes, in->ndim, tensor.sizes.begin());
   tensor.data = in->data;
@@ -49,10 +49,8 @@ Status read_layout_info(const ncclEpLayoutInfo_t* in, const Communicator& comm, 
   SWITCHYARD_TRY(read_tensor("layout_info.src_rank_counters", info.src_rank_counters, comm, out.src_rank_counters));
   SWITCHYARD_TRY(read_tensor("layout_info.expert_offsets", info.expert_offsets, comm, out.expert_offsets));
   SWITCHYARD_TRY(read_tensor("layout_info.recv_total_counter", info.recv_total_counter, comm, out.recv_total_counter));
-  if (info.recv_topk_idx_kind < NCCL_EP_EXPERT_ID_AUTO || info.recv_topk_idx_kind > NCCL_EP_EXPERT_ID_GLOBAL) {
-    return Status::invalid_argument(text("layout_info.recv_topk_idx_kind is ", int(info.recv_topk_idx_kind),
-                                         ", allowed are AUTO, LOCAL and GLOBAL"));
-  }
+  SWITCHYARD_TRY(check_enum("layout_info.recv_topk_idx_kind", info.recv_topk_idx_kind, NCCL_EP_EXPERT_ID_AUTO,
+                            NCCL_EP_EXPERT_ID_GLOBAL));
   out.id_kind = ep::IdKind(int(info.recv_topk_idx_kind));
   return {};
 }

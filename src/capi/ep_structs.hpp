@@ -33,6 +33,22 @@ Status read_struct(const char* name, const Struct* in, unsigned v1_size, bool re
   return {};
 }
 
+// The number in a caller's enum. It may be any: loading it as the enum would be undefined.
+template <class Enum>
+int number_of(const Enum& value) {
+  static_assert(sizeof(Enum) == sizeof(int));
+  int number = 0;
+  std::memcpy(&number, &value, sizeof(number));
+  return number;
+}
+
+template <class Enum>
+Status check_enum(const char* name, const Enum& value, int low, int high) {
+  const int number = number_of(value);
+  if (number >= low && number <= high) return {};
+  return Status::invalid_argument(text(name, " is ", number, ", allowed ", low, "..", high));
+}
+
 // A descriptor as the library uses it; an absent one gives an absent Tensor.
 Status read_tensor(const char* name, const ncclEpTensor_t* in, const Communicator& comm, ep::Tensor& out);
 Status read_layout_info(const ncclEpLayoutInfo_t* in, const Communicator& comm, ep::LayoutInfo& out);

@@ -11,12 +11,6 @@ using namespace switchyard::capi;  // NOLINT
 
 namespace {
 
-template <class Enum>
-Status check_enum(const char* name, Enum value, int low, int high) {
-  if (int(value) >= low && int(value) <= high) return {};
-  return Status::invalid_argument(text(name, " is ", int(value), ", allowed ", low, "..", high));
-}
-
 Status read_group_config(const ncclEpGroupConfig_t* in, ep::GroupConfig& out) {
   ncclEpGroupConfig_t config = NCCL_EP_GROUP_CONFIG_INIT;
   SWITCHYARD_TRY(read_struct("config", in, NCCL_EP_GROUP_CONFIG_V1_SIZE, true, config));
@@ -97,7 +91,7 @@ ncclResult_t ncclEpHandleMemSize(ncclEpGroup_t ep_group, ncclEpLayout_t layout, 
     ncclEpHandleConfig_t read = NCCL_EP_HANDLE_CONFIG_INIT;
     SWITCHYARD_TRY(read_struct("config", config, NCCL_EP_HANDLE_CONFIG_V1_SIZE, false, read));
     if (size_out == nullptr) return Status::invalid_argument("size_out is NULL");
-    SWITCHYARD_ASSIGN(*size_out, ep::Handle::memory_bytes(*ep_group->group, ep::Layout(int(layout)), num_topk));
+    SWITCHYARD_ASSIGN(*size_out, ep::Handle::memory_bytes(*ep_group->group, ep::Layout(number_of(layout)), num_topk));
     return {};
   });
 }
@@ -123,7 +117,7 @@ ncclResult_t ncclEpInitHandle(ncclEpHandle_t* handle, ncclEpGroup_t ep_group, nc
       SWITCHYARD_TRY(ep::validate_place("handle_mem", memory));
     }
     auto result = std::make_unique<ncclEpHandle>();
-    SWITCHYARD_ASSIGN(result->handle, ep::Handle::create(*ep_group->group, ep::Layout(int(layout)), num_topk, memory.data,
+    SWITCHYARD_ASSIGN(result->handle, ep::Handle::create(*ep_group->group, ep::Layout(number_of(layout)), num_topk, memory.data,
                                                          memory.present() ? memory.sizes[0] : 0));
     *handle = result.release();
     return {};

@@ -109,11 +109,17 @@ Status Bootstrap::check_exchange(std::span<const int> members, std::span<const s
 
 Status Bootstrap::check_members_alive(const ExchangeKey& key, std::span<const int> members) const {
   SWITCHYARD_TRY(broken_);
-  for (const int member : members) {
-    const Status& gone = gone_[size_t(member)];
-    if (!gone.ok())
-      return Status::remote(text("rank ", rank_, ": ", key.to_string(), " can't complete: ", gone.message()));
+  const Status gone = first_gone(members);
+  if (gone.ok()) return {};
+  return Status::remote(text("rank ", rank_, ": ", key.to_string(), " can't complete: ", gone.message()));
+}
+
+// Those who died come first, because others may have left only for that reason.
+Status Bootstrap::first_gone(std::span<const int> members) const {
+  for (const int dead : dead_) {
+    if (std::find(members.begin(), members.end(), dead) != members.end()) return gone_[size_t(dead)];
   }
+  for (const int member : members) SWITCHYARD_TRY(gone_[size_t(member)]);
   return {};
 }
 
@@ -182,11 +188,7 @@ std::vector<int> Bootstrap::dead_ranks() const {
 Status Bootstrap::check_present(std::span<const int> members) const {
   const std::lock_guard lock(mutex_);
   SWITCHYARD_TRY(broken_);
-  for (const int dead : dead_) {
-    if (std::find(members.begin(), members.end(), dead) != members.end()) return gone_[size_t(dead)];
-  }
-  for (const int member : members) SWITCHYARD_TRY(gone_[size_t(member)]);
-  return {};
+  return first_gone(members);
 }
 
 void Bootstrap::set_event_handler(std::function<void(const BootstrapEvent&)> handler) {

@@ -78,8 +78,7 @@ class Bootstrap {
   Status health() const;
   // Ranks that died; those that left in good order don't count.
   std::vector<int> dead_ranks() const;
-  // Ok while exchanges among these ranks can work. Else why not: aborted, or who is gone; those who died come first,
-  // because others may have left only for that reason.
+  // Ok while exchanges among these ranks can work; else why not: aborted, or who died or left.
   Status check_present(std::span<const int> members) const;
 
   // Calls the handler once for each event, also for deaths before now, from the bootstrap's own thread or from this
@@ -110,6 +109,7 @@ class Bootstrap {
   Status check_exchange(std::span<const int> members, std::span<const std::byte> blob) const;
   // With mutex_ held:
   Status check_members_alive(const ExchangeKey& key, std::span<const int> members) const;
+  Status first_gone(std::span<const int> members) const;
   Status timed_out(const ExchangeKey& key, const Pending& pending, uint64_t waited_ns) const;
   void post(FrameType type, std::vector<std::byte> payload);
   void fail_pending(const Status& status, int member = -1);

@@ -20,7 +20,8 @@ struct LlContext {
   const LlOp& op;
   uint64_t tag;
   int bank;
-  bool expired = false;  // the deadline has passed: whoever is still missing is given up
+  bool expired = false;       // the deadline has passed: whoever is still missing is given up
+  uint64_t grace_end_ns = 0;  // for those who may be held up by others; 0 until the deadline has passed
 
   SWITCHYARD_DEVICE LlContext(const P& platform, const LlOp& operation) : p(platform), op(operation) {
     const LlState& state = *op.group.state;
@@ -85,8 +86,21 @@ struct LlContext {
     if (seen == want || (at_least && seen > want)) return Await::kReady;
     if (seen > want || expelled_by(peer)) return give_up(peer, LlPhase::kOvertaken);
     if (failed_like(peer)) return Await::kGone;
-    if (dead || expired) return give_up(peer, phase);
+    if (dead || (expired && !may_be_held_up(peer, phase))) return give_up(peer, phase);
     return failed() ? Await::kGone : Await::kNotYet;
+  }
+
+  // A peer that has not closed the epoch before may be waiting there itself, for somebody else, as long as the time limit
+  // says. It gets as long again; otherwise the first rank to miss a peer could be taken for missing by the next.
+  SWITCHYARD_DEVICE bool may_be_held_up(int peer, LlPhase phase) {
+    if (p.load_relaxed(group().abort) != 0) return false;
+    const bool has_previous = tag - 1 > p.load_relaxed(&group().state->base);
+    const bool is_behind = phase == LlPhase::kReaders ||
+                           (has_previous && p.load_relaxed(&line_at(rank(), 1 - bank, peer)->done) < tag - 1);
+    if (!is_behind) return false;
+    const uint64_t now_ns = p.now_ns();
+    if (grace_end_ns == 0) grace_end_ns = now_ns + group().timeout_ns;
+    return now_ns < grace_end_ns;
   }
 
   SWITCHYARD_DEVICE Await give_up(int peer, LlPhase phase) {

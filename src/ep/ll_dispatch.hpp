@@ -33,6 +33,9 @@ class DispatchSend {
 
  private:
   enum class Stage { kGate, kConsent, kWaitPlan, kPush, kDone };
+  static constexpr uint64_t kPlanInbox = 1;
+  static constexpr uint64_t kPlanInPlace = 2;
+  static constexpr uint64_t kConsentPatienceNs = 200'000;
 
   // Warp 0 makes the plan when every peer's bank is free; the other warps wait for it.
   SWITCHYARD_DEVICE bool gate() {
@@ -53,6 +56,7 @@ class DispatchSend {
       if (c_.op.expert_major) count_experts(c_);
       for (int peer = 0; peer < c_.num_ranks(); ++peer) tell_consent(peer);
       SWITCHYARD_KERNEL_FAILPOINT("ll.dispatch.consented");
+      consented_ns_ = p_.now_ns();
       stage_ = Stage::kConsent;
     } else {
       publish_plan();
@@ -82,7 +86,7 @@ class DispatchSend {
   SWITCHYARD_DEVICE bool collect_consents() {
     if (next_peer_ < c_.num_ranks()) {
       const Await consent = c_.await(next_peer_, &c_.heard(next_peer_)->consent, c_.tag, LlPhase::kConsent);
-      if (consent == Await::kNotYet) return false;
+      if (consent == Await::kNotYet) return go_on_without_consent();
       if (consent == Await::kReady && p_.read(&c_.heard(next_peer_)->token_window) != c_.op.token_window_id) {
         c_.give_up(next_peer_, LlPhase::kWindowMismatch);
       }
@@ -91,27 +95,36 @@ class DispatchSend {
     }
     SWITCHYARD_KERNEL_FAILPOINT("ll.dispatch.consents_collected");
     if (c_.op.expert_major) place_in_experts(c_);
-    if (p_.lane() == 0) p_.write(&c_.op.record[c_.record().in_place()], int32_t{1});
+    in_place_ = true;
+    publish_plan();
+    return true;
+  }
+
+  // A staged send must not wait for a rank that is late: its rows take the inboxes instead, which need nobody's consent.
+  // Receivers learn from the arrival's flags which way each source's rows came.
+  SWITCHYARD_DEVICE bool go_on_without_consent() {
+    if (c_.op.part != LlPart::kSend || p_.now_ns() - consented_ns_ < kConsentPatienceNs) return false;
     publish_plan();
     return true;
   }
 
   SWITCHYARD_DEVICE void publish_plan() {
-    if (!c_.op.in_place && p_.lane() == 0) p_.write(&c_.op.record[c_.record().in_place()], int32_t{0});
     for (int peer = 0; peer < c_.num_ranks(); ++peer) {
       if (p_.read(&plan_[at_.num_to(peer)]) == 0 && !c_.masked(peer)) c_.tell_arrival(peer, 0, arrival_flags());
     }
-    p_.store_release(&c_.bank_state().plan_ready, uint64_t{1});  // release; pairs with wait_for_plan()
+    p_.store_release(&c_.bank_state().plan_ready, in_place_ ? kPlanInPlace : kPlanInbox);  // release; pairs with wait_for_plan()
     stage_ = Stage::kPush;
   }
 
   SWITCHYARD_DEVICE bool wait_for_plan() {
-    if (p_.load_acquire(&c_.bank_state().plan_ready) == 0) return false;
+    const uint64_t plan = p_.load_acquire(&c_.bank_state().plan_ready);
+    if (plan == 0) return false;
+    in_place_ = plan == kPlanInPlace;
     stage_ = Stage::kPush;
     return true;
   }
 
-  SWITCHYARD_DEVICE uint32_t arrival_flags() const { return c_.op.in_place ? kRowsInPlace : 0; }
+  SWITCHYARD_DEVICE uint32_t arrival_flags() const { return in_place_ ? kRowsInPlace : 0; }
 
   // One token to all its ranks.
   SWITCHYARD_DEVICE bool push_token() {
@@ -125,20 +138,20 @@ class DispatchSend {
     for (int k = 0; k < c_.op.topk; ++k) {
       const int entry = token_ * c_.op.topk + k;
       const int dest = p_.read(&plan_[at_.dest(entry)]);
-      if (c_.op.in_place) {
+      if (in_place_) {
         const int expert = p_.read(&plan_[at_.expert(entry)]);
         const int owner = expert < 0 ? -1 : p_.read(&c_.group().owner[expert]);
         const int64_t place = final_row(entry, owner, dest);
         if (place >= 0) {
           token_places[num_tokens++] = token_place(owner, place);
-          if (c_.op.scale_window_id) scale_places[num_scales++] = scale_place(owner, place);
+          if (scales_in_place()) scale_places[num_scales++] = scale_place(owner, place);
         }
       }
       if (dest < 0) continue;
       char* message = message_of(dest, entry);
       write_header(message, token_);
-      if (!c_.op.in_place) token_places[num_tokens++] = message + header_bytes;
-      if (c_.op.scale_bytes && !c_.op.scale_window_id) {
+      if (!in_place_) token_places[num_tokens++] = message + header_bytes;
+      if (c_.op.scale_bytes && !scales_in_place()) {
         scale_places[num_scales++] = message + header_bytes + c_.op.token_bytes;
       }
     }
@@ -150,6 +163,8 @@ class DispatchSend {
     token_ += p_.num_warps();
     return true;
   }
+
+  SWITCHYARD_DEVICE bool scales_in_place() const { return in_place_ && c_.op.scale_window_id != 0; }
 
   struct Row {
     const char* token;
@@ -216,6 +231,8 @@ class DispatchSend {
   const LlPlan at_;
   int32_t* plan_;
   Stage stage_ = Stage::kGate;
+  bool in_place_ = false;  // rows go straight to the receivers' outputs
+  uint64_t consented_ns_ = 0;
   int next_peer_ = 0;
   int token_;
 };

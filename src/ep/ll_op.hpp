@@ -25,7 +25,7 @@ constexpr int kMaxStaged = kNumBanks;  // staged operations in flight: each hold
 
 // Counters and flags of one bank's operation; zero between operations (the last warp out clears them).
 struct LlBankState {
-  uint64_t plan_ready;      // 1 when the send plan of this operation is complete
+  uint64_t plan_ready;      // not 0 when the send plan of this operation is complete, and which way rows go
   uint64_t num_scanned;     // sources whose headers have been turned into slots
   uint64_t all_arrived;     // 1 when every peer's combine rows are there (or given up)
   uint64_t warps_finished;  // warps that are through with the operation
@@ -86,7 +86,6 @@ enum class LlQuant : int32_t { kNone = 0, kForward = 1, kFusedFp8 = 2, kNvfp4 = 
 //   int32 first_row[num_ranks][max_tokens]     rows of this source before this message (expert-major outbox index)
 //   int32 slot[num_ranks][max_tokens][topk]    expert-major output row of (message, k), -1 not here
 //   int32 final_slot[max_tokens][topk]         output rows of my own tokens at their owners, when I placed them
-//   int32 in_place                             1: final_slot is valid
 constexpr int32_t kInPlaceBit = 1 << 30;
 
 struct LlRecord {
@@ -102,8 +101,7 @@ struct LlRecord {
     return first_row(num_ranks, 0) + (size_t(source) * max_tokens + message) * topk + k;
   }
   SWITCHYARD_HD size_t final_slot(int token, int k) const { return slot(num_ranks, 0, 0) + size_t(token) * topk + k; }
-  SWITCHYARD_HD size_t in_place() const { return final_slot(max_tokens, 0); }
-  SWITCHYARD_HD size_t num_words() const { return in_place() + 1; }
+  SWITCHYARD_HD size_t num_words() const { return final_slot(max_tokens, 0); }
 };
 
 // The sender's plan of one operation, one per bank, in group memory. An entry is (token, k).

@@ -115,6 +115,13 @@ class EpRank {
   TensorArg topk_idx;
 };
 
+// Puts a number into a C enum that has no such value, as a C program can.
+template <class Enum>
+void set_enum(Enum& place, int value) {
+  static_assert(sizeof(Enum) == sizeof(int));
+  std::memcpy(&place, &value, sizeof(value));
+}
+
 // A dispatch that is right until a test spoils it.
 struct DispatchCall {
   DispatchCall(const EpRank& rank, ncclEpHandle_t handle, cudaStream_t stream);

@@ -19,13 +19,15 @@ enum class StreamMutant {
   kWakeBeforePost,      // a poster looks for sleepers before it advances the sequence
   kTicketIsOnlyLoaded,  // the worker loads the ticket
   kTicketIsStored,      // a synchronizer stores its ticket, overwriting an earlier one
+  kTicketIsFutex,       // synchronizers sleep on the ticket, which may be set to the same value again
+  kWakesReadLate,       // a synchronizer reads the count of wake-ups when its ticket is already set
   kRelaxedPost,         // posted stored relaxed: the task's slot may be read before it is filled
   kRelaxedCompletion,   // completed stored relaxed
 };
 
 struct StreamWords {
-  uint64_t posted, completed, worker_sleeps, wake_at;
-  uint64_t worker_wakes, sync_wakes;  // locks of the two futexes
+  uint64_t posted, completed, worker_sleeps, wake_at, num_wakes, stopping;
+  uint64_t worker_lock, sync_lock;  // of the two futexes
   uint64_t slots[2];                  // plain: what a task is
   uint64_t results[2];                // plain: what it did
 };
@@ -52,26 +54,33 @@ class StreamModel {
     }
   }
 
-  // work(), polling for no time, until num_tasks have run.
-  void work(uint64_t num_tasks) {
-    for (uint64_t next = 0; next < num_tasks;) {
+  // The destructor.
+  void stop() {
+    p_.store_release(&w_.stopping, 1);
+    wake_worker();
+  }
+
+  // work(), polling for no time.
+  void work() {
+    for (uint64_t next = 0;;) {
       if (p_.load_acquire(&w_.posted) != next) run_next(next++);
-      else sleep_until_posted(next);
+      else if (p_.load_acquire(&w_.stopping) == 0) sleep_until_posted(next);
+      else if (p_.load_acquire(&w_.posted) == next) return;
     }
   }
 
  private:
   void wake_worker() {
     if (kMutant == StreamMutant::kFlagIsOnlyLoaded && p_.load_acquire(&w_.worker_sleeps) == 0) return;
-    if (exchange(&w_.worker_sleeps, 0) != 0) futex_wake(&w_.worker_wakes);
+    if (exchange(&w_.worker_sleeps, 0) != 0) futex_wake(&w_.worker_lock);
   }
 
   void sleep_until_posted(uint64_t next) {
     if (kMutant == StreamMutant::kSleepIsStored) p_.store_release(&w_.worker_sleeps, 1);
     else exchange(&w_.worker_sleeps, 1);
     while ((kMutant == StreamMutant::kNoSecondLook || p_.load_acquire(&w_.posted) == next) &&
-           p_.load_relaxed(&w_.worker_sleeps) != 0) {
-      futex_wait(&w_.worker_sleeps, 1, &w_.worker_wakes);
+           p_.load_relaxed(&w_.stopping) == 0 && p_.load_relaxed(&w_.worker_sleeps) != 0) {
+      futex_wait(&w_.worker_sleeps, 1, &w_.worker_lock);
     }
   }
 
@@ -85,12 +94,14 @@ class StreamModel {
                                 : p_.modify_acq_rel(&w_.wake_at, [](uint64_t old) { return old; });
     if (ticket != 0 && ticket <= sequence + 1) {
       p_.store_release(&w_.wake_at, 0);
-      futex_wake(&w_.sync_wakes);
+      p_.fetch_add_acq_rel(&w_.num_wakes, 1);
+      futex_wake(&w_.sync_lock);
     }
   }
 
   // The compare-exchange loop is the read-modify-write that it ends with.
   void sleep_until_completed(uint64_t sequence) {
+    uint64_t num_wakes = p_.load_acquire(&w_.num_wakes);
     uint64_t wanted = sequence;
     if (kMutant == StreamMutant::kTicketIsStored) {
       p_.store_release(&w_.wake_at, wanted);
@@ -98,7 +109,10 @@ class StreamModel {
       const auto earlier = [=](uint64_t old) { return old == 0 || old > sequence ? sequence : old; };
       wanted = earlier(p_.modify_acq_rel(&w_.wake_at, earlier));
     }
-    if (p_.load_acquire(&w_.completed) < sequence) futex_wait(&w_.wake_at, wanted, &w_.sync_wakes);
+    if (p_.load_acquire(&w_.completed) >= sequence) return;
+    if (kMutant == StreamMutant::kWakesReadLate) num_wakes = p_.load_acquire(&w_.num_wakes);
+    if (kMutant == StreamMutant::kTicketIsFutex) futex_wait(&w_.wake_at, wanted, &w_.sync_lock);
+    else futex_wait(&w_.num_wakes, num_wakes, &w_.sync_lock);
   }
 
   uint64_t exchange(uint64_t* word, uint64_t value) const {

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <iostream>
+#include <iterator>
+
 #include "switchyard/status.hpp"
 
 namespace switchyard::model {
@@ -13,21 +16,22 @@ template <StreamMutant kMutant>
 Report explore_stream(uint64_t num_tasks, bool with_second_waiter) {
   const Report report = explore([=](Arena& arena) {
     auto* words = arena.make<StreamWords>();
-    const char* const names[] = {"posted", "completed", "worker_sleeps", "wake_at", "worker_wakes", "sync_wakes"};
+    const char* const names[] = {"posted", "completed", "worker_sleeps", "wake_at",
+                                 "num_wakes", "stopping",  "worker_lock",   "sync_lock"};
     for (size_t i = 0; i < std::size(names); ++i) arena.name(&words->posted + i, names[i]);
     Program program;
-    program.threads.push_back({"worker", [=](ModelPlatform& p) { StreamModel<kMutant>(p, *words).work(num_tasks); }});
+    program.threads.push_back({"worker", [=](ModelPlatform& p) { StreamModel<kMutant>(p, *words).work(); }});
     program.threads.push_back({"poster", [=](ModelPlatform& p) {
                                  StreamModel<kMutant> stream(p, *words);
                                  for (uint64_t task = 0; task < num_tasks; ++task) stream.post(task);
                                  stream.synchronize(num_tasks);
+                                 stream.stop();
                                }});
     if (with_second_waiter) {
       program.threads.push_back({"waiter", [=](ModelPlatform& p) { StreamModel<kMutant>(p, *words).synchronize(1); }});
     }
     return program;
   });
-  RecordProperty("executions", int(report.num_executions));
   std::cout << report.num_executions << " executions, " << report.num_states << " states, depth " << report.max_depth
             << ", " << report.seconds << " s\n";
   return report;
@@ -61,6 +65,12 @@ TEST(StreamModelMutant, ATicketThatIsOnlyLoadedLosesAWakeUp) {
   expect_found<StreamMutant::kTicketIsOnlyLoaded>(Fault::kDeadlock);
 }
 TEST(StreamModelMutant, AStoredTicketLosesAWakeUp) { expect_found<StreamMutant::kTicketIsStored>(Fault::kDeadlock); }
+TEST(StreamModelMutant, SleepingOnTheTicketItselfLosesAWakeUp) {
+  expect_found<StreamMutant::kTicketIsFutex>(Fault::kDeadlock, true);
+}
+TEST(StreamModelMutant, CountingWakeUpsAfterTheTicketLosesOne) {
+  expect_found<StreamMutant::kWakesReadLate>(Fault::kDeadlock, true);
+}
 TEST(StreamModelMutant, ARelaxedPostIsARace) { expect_found<StreamMutant::kRelaxedPost>(Fault::kDataRace); }
 TEST(StreamModelMutant, ARelaxedCompletionIsARace) { expect_found<StreamMutant::kRelaxedCompletion>(Fault::kDataRace); }
 

@@ -12,7 +12,7 @@
 
 namespace switchyard {
 
-// REQUIRES  after `expired` became true every role reaches done() in finitely many steps.
+// REQUIRES  after `expired` became true every role reaches done() in bounded time.
 // BLOCKING  until all roles are done; bounded by the deadline plus the work that remains then.
 template <class Platform, class... Roles>
 SWITCHYARD_DEVICE void run_roles(const Platform& platform, typename Platform::Waiter& waiter, bool& expired,
@@ -27,11 +27,8 @@ SWITCHYARD_DEVICE void run_roles(const Platform& platform, typename Platform::Wa
     };
     (visit(roles), ...);
     if (all_done) return;
-    if (moved) {
-      waiter.reset();
-    } else if (!expired) {
-      expired = !waiter.pause(platform);
-    }
+    if (moved) waiter.reset();
+    else if (!waiter.pause(platform)) expired = true;
   }
 }
 

@@ -138,6 +138,9 @@ class CudaPlatform {
     sync_warp();
   }
 
+  // Nanoseconds of a clock that only grows; equal in all lanes.
+  SWITCHYARD_DEVICE uint64_t now_ns() const { return __shfl_sync(0xffffffffu, ptx::now_ns(), 0); }
+
   // Backs off from a fraction of a microsecond to half of one. The leader alone knows the time.
   class Waiter {
    public:

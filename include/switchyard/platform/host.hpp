@@ -137,6 +137,9 @@ class HostPlatform {
     }
   }
 
+  // Nanoseconds of a clock that only grows.
+  uint64_t now_ns() const { return switchyard::now_ns(); }
+
   // Waiting between steps (device/roles.hpp). pause() is false once the deadline has passed or `abort` was raised.
   class Waiter {
    public:

@@ -1,0 +1,197 @@
+// A rank that stops in the middle of an operation and wakes up again: the others mask it at their time limit, go on, and
+// never see what it writes late; then it comes back.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+
+#include "faults/failpoint_list.hpp"
+#include "faults/life.hpp"
+#include "platform/host/wait.hpp"
+#include "support/process_ranks.hpp"
+
+namespace switchyard::testing {
+namespace {
+
+using oracle::Layout;
+
+constexpr int kNumRanks = 3;
+constexpr int kMinMaskedRounds = 10;  // of two epochs each
+constexpr int kMaxRounds = 20'000;
+constexpr uint64_t kTimeoutNs = 400 * kMillisecond;
+constexpr uint64_t kPurpose = 0x73746f70;  // names the exchanges of the survivors
+
+// ---- what a rank does ----
+
+// The test's process sent SIGUSR1. Relaxed, in the handler and in survive(): it carries nothing but itself.
+std::atomic<bool> g_go{false};
+bool told_to_go() { return g_go.load(std::memory_order_relaxed); }
+
+void say(const std::string& line) {
+  puts(line.c_str());
+  fflush(stdout);
+}
+
+// Three round trips with everybody.
+std::string go_on_together(Life& life) {
+  if (const Status met = life.comm()->barrier(); !met.ok()) return met.to_string();
+  for (int round = 0; round < 3; ++round) {
+    const Status status = life.round_trip(/*staged=*/round == 1);
+    if (!status.ok()) return "together again: " + status.to_string();
+    if (!life.wrong().empty()) return life.wrong();
+    if (life.victim_masked() || life.async_error()) return text("somebody was masked in round ", round, " after all");
+  }
+  return "";
+}
+
+// Goes on until the test says that the victim is awake again. Survivors must agree on the number of rounds.
+std::string survive(Life& life, const std::vector<int>& survivors) {
+  for (int round = 0; round < kMaxRounds; ++round) {
+    const Status status = life.round_trip(/*staged=*/round % 3 == 1);
+    if (!status.ok()) return text("round ", round, ": ", status.to_string());
+    if (!life.wrong().empty()) return text("round ", round, ": ", life.wrong());
+    if (life.num_masked_rounds() == 1) say("masked");
+    if (life.num_masked_rounds() == kMinMaskedRounds) say("went on");
+    const bool mine = told_to_go() && life.num_masked_rounds() >= kMinMaskedRounds;
+    const auto go = life.comm()->exchange_among<int>(survivors, kPurpose, mine);
+    if (!go.ok()) return go.status().to_string();
+    if (std::find(go->begin(), go->end(), 1) == go->end()) continue;
+    if (const Status cleaned = life.clean_masks(); !cleaned.ok()) return "clean: " + cleaned.to_string();
+    if (const Status cleared = life.group().error_clear(); !cleared.ok()) return cleared.to_string();
+    say("cleaned");
+    return go_on_together(life);
+  }
+  return "the test did not tell this rank to clean up";
+}
+
+// Stops in one of its first operations. That operation, or the next, must say that the others went on.
+std::string stop_and_return(Life& life, const std::string& how) {
+  life.judge_as_victim();
+  for (int round = 0; !life.async_error(); ++round) {
+    if (round == kMaxRounds) return "nobody gave up on this rank";
+    const Status status = life.round_trip(/*staged=*/round % 3 == 1);
+    if (!status.ok()) return "woken up: " + status.to_string();
+    if (!life.wrong().empty()) return life.wrong();
+  }
+  say("awake");
+  if (how == "cleans") {
+    // Until the others do, this only times out.
+    Status cleaned = life.clean_masks();
+    for (int attempt = 0; !cleaned.ok() && attempt < 50; ++attempt) cleaned = life.clean_masks();
+    if (!cleaned.ok()) return "clean: " + cleaned.to_string();
+  } else {
+    wait_until(told_to_go, Deadline::after_ns(60 * kSecond));
+  }
+  if (const Status cleared = life.group().error_clear(); !cleared.ok()) return cleared.to_string();
+  return go_on_together(life);
+}
+
+std::string live(const RankProcess& self) {
+  signal(SIGUSR1, [](int) { g_go.store(true, std::memory_order_relaxed); });
+  const LifeOptions options = LifeOptions::from_arguments({self.arguments.begin(), self.arguments.end() - 1});
+  Life life(options, self.id, self.rank);
+  if (const Status joined = life.join(); !joined.ok()) return joined.to_string();
+  if (self.rank == options.victim) return stop_and_return(life, self.arguments.back());
+  std::vector<int> survivors;
+  for (int rank = 0; rank < options.num_ranks; ++rank) {
+    if (rank != options.victim) survivors.push_back(rank);
+  }
+  return survive(life, survivors);
+}
+
+// ---- who stops where ----
+
+struct Stop {
+  FailpointPlace place;
+  LifeOptions options;
+  int hit = 1;
+  bool cleans = false;  // the victim asks for its re-admission, or else simply goes on
+
+  std::string name() const {
+    return text(place.name, "@", hit, ", ", options.name(), cleans ? ", asks to come back" : ", just comes back");
+  }
+};
+void PrintTo(const Stop& stop, std::ostream* out) { *out << stop.name(); }
+
+// The places in an operation that a group with masks comes past.
+bool in_an_operation(const FailpointPlace& place) {
+  return place.starts_with("ll.") && !place.starts_with("ll.admission.") && !place.starts_with("ll.dispatch.consent");
+}
+
+// Each place once: victim, layout, hit and the way back go round. All combinations when soaking.
+std::vector<Stop> all_stops() {
+  std::vector<Stop> stops;
+  int turn = 0;
+  for (const FailpointPlace& place : all_failpoints()) {
+    if (!in_an_operation(place)) continue;
+    for (int variant = soaking() ? 0 : turn % 24; variant < 24; variant += soaking() ? 1 : 24) {
+      Stop stop{place, {}, 1 + variant / 12, variant % 2 != 0};
+      stop.options.victim = variant % 3;
+      stop.options.masks = true;
+      stop.options.layout = variant / 6 % 2 != 0 ? Layout::kRankMajor : Layout::kExpertMajor;
+      stop.options.timeout_ns = kTimeoutNs;
+      stop.options.comm_timeout_ns = 30 * kSecond;
+      stops.push_back(stop);
+    }
+    turn += 7;
+  }
+  return stops;
+}
+
+class StopAndContinue : public ::testing::TestWithParam<Stop> {};
+
+TEST_P(StopAndContinue, NeverDisturbsTheOthersAndComesBack) {
+  const Stop& stop = GetParam();
+  const int victim = stop.options.victim;
+  std::vector<std::string> arguments = stop.options.to_arguments();
+  arguments.push_back(stop.cleans ? "cleans" : "goes on");
+  auto started = ProcessRanks::start(
+      {.num_ranks = kNumRanks, .body = "live", .arguments = arguments, .environment = [&](int rank) {
+         std::vector<std::string> variables;
+         if (rank == victim) {
+           variables.push_back(text("SWITCHYARD_FAILPOINTS=", stop.place.name, "=stop@", stop.hit, "#", victim));
+         }
+         return variables;
+       }});
+  ASSERT_TRUE(started.ok()) << started.status().to_string();
+  ProcessRanks& ranks = *started.value();
+  const auto all_say = [&](const std::string& line, bool with_victim) {
+    for (int rank = 0; rank < kNumRanks; ++rank) {
+      if (rank == victim && !with_victim) continue;
+      if (!ranks.wait_for_output(rank, line, Deadline::after_ns(60 * kSecond))) {
+        ADD_FAILURE() << stop.name() << ": rank " << rank << " did not say '" << line << "' but:\n" << ranks.output(rank);
+        return false;
+      }
+    }
+    return true;
+  };
+  ASSERT_TRUE(all_say("masked\n", false));
+  ranks.send(victim, SIGCONT);
+  ASSERT_TRUE(ranks.wait_for_output(victim, "awake\n", Deadline::after_ns(60 * kSecond)))
+      << stop.name() << ":\n" << ranks.output(victim);
+  ASSERT_TRUE(all_say("went on\n", false));
+  for (int rank = 0; rank < kNumRanks; ++rank) {
+    if (rank != victim) ranks.send(rank, SIGUSR1);
+  }
+  ASSERT_TRUE(all_say("cleaned\n", false));
+  if (!stop.cleans) ranks.send(victim, SIGUSR1);
+  EXPECT_EQ(ranks.wait(Deadline::after_ns(60 * kSecond)), "") << stop.name();
+}
+
+std::string name_of(const ::testing::TestParamInfo<Stop>& stop) {
+  std::string name = stop.param.place.name;
+  std::replace(name.begin(), name.end(), '.', '_');
+  return text(stop.index, "_", name);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, StopAndContinue, ::testing::ValuesIn(all_stops()), name_of);
+
+}  // namespace
+}  // namespace switchyard::testing
+
+int main(int argc, char** argv) {
+  using namespace switchyard::testing;
+  return process_ranks_main(argc, argv, {{"live", live}});
+}
