@@ -83,6 +83,7 @@ Status Window::map_peers(const Context& context, size_t alloc_bytes, size_t offs
     if (context.whereabouts[size_t(rank)].same_process(context.whereabouts[size_t(context.rank)])) {
       bases_[size_t(rank)] = LocalPeers::instance().find({context.job_id, context.comm_id, id_, rank});
       if (bases_[size_t(rank)] == nullptr) return Status::internal(text("rank ", rank, " of this process did not publish"));
+      kept_.push_back(runtime_.keep(bases_[size_t(rank)]));
       continue;
     }
     char* place = static_cast<char*>(reserved_) + size_t(i) * stride;

@@ -6,7 +6,8 @@
 // every access and no page is mapped twice. Both are behind one table of bases, which kernels index by rank.
 //
 // THREADS    registration is collective: every rank, same order, equal sizes.
-// OWNERSHIP  the window maps peers' memory; the registered memory stays the caller's and must outlive the window.
+// OWNERSHIP  the window maps peers' memory, or keeps it in place where they are threads of this process; the registered
+//            memory stays the caller's and must outlive the window.
 // ERRORS     name the rank whose size differs or that did not come.
 #pragma once
 #include <cstdint>
@@ -56,6 +57,7 @@ class Window {
   char* local_;
   size_t num_bytes_;
   std::vector<char*> bases_;
+  std::vector<std::shared_ptr<const void>> kept_;  // of ranks of this process, who may fail and free before we are through
   char** device_bases_ = nullptr;
   void* reserved_ = nullptr;  // the range that peers' memory is mapped into
   size_t reserved_bytes_ = 0;

@@ -51,6 +51,8 @@ class Runtime {
     int fd;  // -1: only threads of this process can share it
   };
   virtual std::optional<Allocation> find(const void* address) = 0;
+  // While the result lives, the memory around the address stays in place, even if it is freed. Null: not offered here.
+  virtual std::shared_ptr<const void> keep(const void* /*address*/) { return nullptr; }
 };
 
 Runtime& host_runtime();

@@ -1,5 +1,5 @@
-// Runs oracle cases through the library's C++ layer and compares each byte: whole cases with run_ll_case(), single steps
-// with LlRank.
+// Runs oracle cases through the library's C++ layer and compares each byte: whole cases with run_ll_case(), single
+// steps with LlRank.
 #pragma once
 #include <memory>
 #include <optional>
@@ -34,9 +34,9 @@ struct LlMode {
 
 ep::GroupConfig group_config_for(const oracle::Shape& shape);
 
-// A tensor's memory, of the communicator's runtime. A window starts some way into its allocation, and the tensor lies at
-// the window's end, so that its offset differs between ranks where its size does; what is around the tensor is its margin,
-// which nobody may write.
+// A tensor's memory, of the communicator's runtime. A window starts some way into its allocation, and the tensor lies
+// at the window's end, so that its offset differs between ranks where its size does; what is around the tensor is its
+// margin, which nobody may write.
 // Where the host can't address that memory (CUDA), span() is a copy of it, which to_device() and from_device() move;
 // on the host platform there is no copy and both do nothing.
 class Buffer {
@@ -138,9 +138,9 @@ class Steps {
     return (*this)(result.status());
   }
   bool ok() const { return fault_.empty(); }
-  // Ends the rank's part: destroys handles, group and buffers, in this order. COLLECTIVE. Returns the first fault; after
-  // one nothing is destroyed, because other ranks of this process may still be in an operation that uses this rank's
-  // windows.
+  // Ends the rank's part: destroys handles, group and buffers, in this order. COLLECTIVE. Returns the first fault;
+  // after one nothing is destroyed, because other ranks of this process may still be in an operation that uses this
+  // rank's windows.
   template <class... Ranks>
   std::string leave(Result<std::unique_ptr<ep::Group>> group, std::unique_ptr<Ranks>... ranks) {
     if (ok()) {

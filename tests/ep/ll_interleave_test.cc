@@ -2,7 +2,12 @@
 // depend on any of that: order, results, the memory around the caller's.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <cstring>
 #include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
 
 #include "ep/ll_harness.hpp"
 #include "support/guarded_runtime.hpp"
@@ -38,12 +43,12 @@ struct ThreeScenarios {
 // One rank's group with a handle for each of the three.
 class Trio {
  public:
-  Trio(Communicator& comm, StreamRef stream, const ThreeScenarios& scenarios, bool windows, uint64_t timeout_ns = 0)
+  Trio(Communicator& comm, StreamRef stream, const ThreeScenarios& scenarios, bool windows)
       : steps(comm),
         a(std::make_unique<LlRank>(comm, stream, scenarios.a, windows)),
         b(std::make_unique<LlRank>(comm, stream, scenarios.b, windows)),
         c(std::make_unique<LlRank>(comm, stream, scenarios.c, windows)),
-        group_(ep::Group::create(comm, config(scenarios, timeout_ns))) {
+        group_(ep::Group::create(comm, group_config_for(scenarios.a.c))) {
     if (!steps(group_)) return;
     for (LlRank* rank : {a.get(), b.get(), c.get()}) steps(rank->open(*group_.value()));
   }
@@ -57,11 +62,6 @@ class Trio {
   std::unique_ptr<LlRank> a, b, c;
 
  private:
-  static ep::GroupConfig config(const ThreeScenarios& scenarios, uint64_t timeout_ns) {
-    ep::GroupConfig config = group_config_for(scenarios.a.c);
-    if (timeout_ns != 0) config.timeout_ns = timeout_ns;
-    return config;
-  }
   Result<std::unique_ptr<ep::Group>> group_;
 };
 
@@ -225,7 +225,7 @@ TEST_P(Interleaved, TwoGroupsOfOneCommunicatorWorkAtOnce) {
   });
 }
 
-// Every repeat is compared with the same expected bytes, so that all are equal to each other; half of them on new groups.
+// Every repeat is compared with the same expected bytes, so that all are equal to each other; some are on new groups.
 TEST_P(Interleaved, FiftyRepeatsGiveTheSameBytes) {
   const auto [layout, windows] = GetParam();
   oracle::Shape shape = shape_with(4, layout, 7);
@@ -353,7 +353,7 @@ TEST(LowLatencyMemory, ACallersAllocatorGetsBackAllItGave) {
     ep::GroupConfig config = group_config_for(scenarios.a.c);
     config.alloc = {&CountingAllocator::allocate, &CountingAllocator::free, &allocator};
     auto group = ep::Group::create(comm, config);
-    if (steps(group) && steps(self->open(*group.value())) && steps(self->run_dispatch())) steps(self->run_combine(true));
+    steps(group) && steps(self->open(*group.value())) && steps(self->run_dispatch()) && steps(self->run_combine(true));
     EXPECT_EQ(steps.leave(std::move(group), std::move(self)), "");
     EXPECT_GT(allocator.num_allocated, 0);
     EXPECT_EQ(allocator.num_live, 0);

@@ -181,7 +181,8 @@ TEST_P(LowLatencyMatrix, EveryCaseMatchesTheOracle) {
   std::cout << num_passed << " cases on " << ranks.size() << " ranks\n";
 }
 
-INSTANTIATE_TEST_SUITE_P(Ranks, LowLatencyMatrix, ::testing::ValuesIn(kRankCounts), ::testing::PrintToStringParamName());
+INSTANTIATE_TEST_SUITE_P(Ranks, LowLatencyMatrix, ::testing::ValuesIn(kRankCounts),
+                         ::testing::PrintToStringParamName());
 
 TEST(LowLatencyMatrixList, IsLongEnough) {
   size_t num_cases = 0;

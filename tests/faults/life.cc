@@ -107,10 +107,14 @@ Life::Life(const LifeOptions& options, const UniqueId& id, int rank) : options_(
   expected_ = unmasked_;
 }
 
-Status Life::join() {
-  SWITCHYARD_ASSIGN(stream_, Stream::create());
+Status Life::connect() {
   SWITCHYARD_ASSIGN(comm_, Communicator::create(id_, rank_, options_.num_ranks,
                                                 {.timeout_ns = options_.comm_timeout_ns}));
+  return {};
+}
+
+Status Life::settle() {
+  SWITCHYARD_ASSIGN(stream_, Stream::create());
   SWITCHYARD_ASSIGN(split_, comm_->split(0, rank_));
   ep::GroupConfig config = group_config_for(unmasked_.c);
   config.enable_mask = options_.masks;
@@ -119,6 +123,11 @@ Status Life::join() {
   rank_io_ = std::make_unique<LlRank>(*split_, stream(), expected_, options_.windows);
   mask_ = std::make_unique<Buffer>(*split_, size_t(options_.num_ranks) * sizeof(int32_t));
   return rank_io_->open(*group_);
+}
+
+Status Life::join() {
+  SWITCHYARD_TRY(connect());
+  return settle();
 }
 
 Status Life::look_at_mask() {
@@ -171,17 +180,32 @@ Status Life::run() {
   return round_trip(false);
 }
 
-void Life::leave() {
+void Life::unsettle() {
   if (rank_io_) rank_io_->close();
   group_.reset();
   mask_.reset();
   rank_io_.reset();
   split_.reset();
-  comm_.reset();
   stream_.reset();
 }
 
+void Life::leave() {
+  unsettle();
+  comm_.reset();
+}
+
 // ---- what tests ask of a process ----
+
+Result<FreshJob> FreshJob::create(Communicator& meeting) {
+  FreshJob job;
+  if (meeting.rank() == 0) {
+    SWITCHYARD_ASSIGN(job.coordinator, Coordinator::start());
+    job.id = job.coordinator->id();
+  }
+  SWITCHYARD_ASSIGN(const std::vector<UniqueId> ids, meeting.exchange(job.id));
+  job.id = ids[0];
+  return job;
+}
 
 bool names_rank(const std::string& message, int rank) {
   const std::string name = text("rank ", rank);

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/coordinator.hpp"
 #include "ep/ll_harness.hpp"
 #include "platform/host/stream.hpp"
 
@@ -40,13 +41,18 @@ class Life {
   Life(const LifeOptions& options, const UniqueId& id, int rank);
   ~Life() { leave(); }
 
-  // COLLECTIVE. Communicator, a split of it, a group on that, a handle.
+  // COLLECTIVE. connect(): a communicator; settle(): a split of it, a group on that, a handle; join(): both.
+  // With windows, settle() is for ranks that all live: the harness has no way to say that a window can't be registered.
+  Status connect();
+  Status settle();
   Status join();
   // Dispatch and combine; afterwards victim_masked() says how it ended for the victim.
   Status round_trip(bool staged);
   Status clean_masks() { return group_->mask_clean(stream()); }
   // All of it once, as a program without faults does.
   Status run();
+  // Gives back what settle() made; then the communicator.
+  void unsettle();
   void leave();
 
   Communicator* comm() { return comm_.get(); }
@@ -81,6 +87,14 @@ class Life {
   bool masked_ = false;
   int num_masked_rounds_ = 0;
   std::string wrong_;
+};
+
+// A job beside the one that all ranks of `meeting` share: an id can be used but once.
+struct FreshJob {
+  // COLLECTIVE over the meeting.
+  static Result<FreshJob> create(Communicator& meeting);
+  std::unique_ptr<Coordinator> coordinator;  // at rank 0
+  UniqueId id;
 };
 
 // Does the message name that rank?

@@ -48,10 +48,16 @@ class StreamModel {
 
   // synchronize(), sleeping at once.
   void synchronize(uint64_t sequence) {
-    while (p_.load_acquire(&w_.completed) < sequence) sleep_until_completed(sequence);
+    while (know(sequence) && p_.load_acquire(&w_.completed) < sequence) sleep_until_completed(sequence);
+    know(sequence);
     for (uint64_t task = 0; task < sequence; ++task) {
       p_.assert_that(p_.read(&w_.results[task]) == task + 200, "the task's effects are visible");
     }
+  }
+
+  // synchronize(), polling for ever.
+  void poll_until_completed(uint64_t sequence) {
+    while (know(sequence) && p_.load_acquire(&w_.completed) < sequence) p_.idle();
   }
 
   // The destructor.
@@ -60,9 +66,16 @@ class StreamModel {
     wake_worker();
   }
 
+  // work(), polling for ever.
+  void poll_and_work(uint64_t num_tasks) {
+    for (uint64_t next = 0; know(next) && next < num_tasks;) {
+      if (p_.load_acquire(&w_.posted) != next) run_next(next++);
+      else p_.idle();
+    }
+  }
   // work(), polling for no time.
   void work() {
-    for (uint64_t next = 0;;) {
+    for (uint64_t next = 0; know(next);) {
       if (p_.load_acquire(&w_.posted) != next) run_next(next++);
       else if (p_.load_acquire(&w_.stopping) == 0) sleep_until_posted(next);
       else if (p_.load_acquire(&w_.posted) == next) return;
@@ -70,6 +83,12 @@ class StreamModel {
   }
 
  private:
+  // Marks places where this number is all that the thread still knows.
+  bool know(uint64_t number) const {
+    p_.set_history(number);
+    return true;
+  }
+
   void wake_worker() {
     if (kMutant == StreamMutant::kFlagIsOnlyLoaded && p_.load_acquire(&w_.worker_sleeps) == 0) return;
     if (exchange(&w_.worker_sleeps, 0) != 0) futex_wake(&w_.worker_lock);

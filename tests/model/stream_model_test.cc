@@ -11,25 +11,33 @@
 namespace switchyard::model {
 namespace {
 
-// A worker, a poster who then synchronizes, and optionally a second one who waits for the first task only.
+enum class Sleeper { kWorker, kSynchronizers };
+
+// A worker and a poster. Either the worker sleeps between tasks and is stopped in the end, or the poster and another
+// thread, which waits for the first task only, sleep until their tasks are complete.
 template <StreamMutant kMutant>
-Report explore_stream(uint64_t num_tasks, bool with_second_waiter) {
+Report explore_stream(Sleeper sleeper, uint64_t num_tasks) {
   const Report report = explore([=](Arena& arena) {
     auto* words = arena.make<StreamWords>();
-    const char* const names[] = {"posted", "completed", "worker_sleeps", "wake_at",
+    const char* const names[] = {"posted",    "completed", "worker_sleeps", "wake_at",
                                  "num_wakes", "stopping",  "worker_lock",   "sync_lock"};
     for (size_t i = 0; i < std::size(names); ++i) arena.name(&words->posted + i, names[i]);
+    const bool worker_sleeps = sleeper == Sleeper::kWorker;
     Program program;
-    program.threads.push_back({"worker", [=](ModelPlatform& p) { StreamModel<kMutant>(p, *words).work(); }});
+    program.threads.push_back({"worker", [=](ModelPlatform& p) {
+                                 StreamModel<kMutant> stream(p, *words);
+                                 if (worker_sleeps) stream.work();
+                                 else stream.poll_and_work(num_tasks);
+                               }});
     program.threads.push_back({"poster", [=](ModelPlatform& p) {
                                  StreamModel<kMutant> stream(p, *words);
                                  for (uint64_t task = 0; task < num_tasks; ++task) stream.post(task);
-                                 stream.synchronize(num_tasks);
+                                 if (!worker_sleeps) return stream.synchronize(num_tasks);
+                                 stream.poll_until_completed(num_tasks);
                                  stream.stop();
                                }});
-    if (with_second_waiter) {
-      program.threads.push_back({"waiter", [=](ModelPlatform& p) { StreamModel<kMutant>(p, *words).synchronize(1); }});
-    }
+    if (worker_sleeps) return program;
+    program.threads.push_back({"waiter", [=](ModelPlatform& p) { StreamModel<kMutant>(p, *words).synchronize(1); }});
     return program;
   });
   std::cout << report.num_executions << " executions, " << report.num_states << " states, depth " << report.max_depth
@@ -42,37 +50,50 @@ void expect_right(const Report& report) {
   EXPECT_TRUE(report.exhaustive) << report.to_string();
 }
 
-TEST(StreamModel, LosesNoWakeUpOfOneTask) { expect_right(explore_stream<StreamMutant::kNone>(1, false)); }
-TEST(StreamModel, LosesNoWakeUpOfTwoTasks) { expect_right(explore_stream<StreamMutant::kNone>(2, false)); }
-TEST(StreamModel, LosesNoWakeUpOfTwoWaiters) { expect_right(explore_stream<StreamMutant::kNone>(2, true)); }
+TEST(StreamModel, LosesNoWakeUpOfTheWorker) {
+  expect_right(explore_stream<StreamMutant::kNone>(Sleeper::kWorker, 2));
+}
+TEST(StreamModel, LosesNoWakeUpOfTwoSynchronizers) {
+  expect_right(explore_stream<StreamMutant::kNone>(Sleeper::kSynchronizers, 2));
+}
 
 template <StreamMutant kMutant>
-void expect_found(Fault fault, bool with_second_waiter = false) {
-  const Report report = explore_stream<kMutant>(2, with_second_waiter);
+void expect_found(Sleeper sleeper, Fault fault) {
+  const Report report = explore_stream<kMutant>(sleeper, 2);
   ASSERT_TRUE(report.violation) << "the fault was not found: " << report.to_string();
   EXPECT_EQ(report.violation->fault, fault) << report.to_string();
 }
 
-TEST(StreamModelMutant, AStoredSleepFlagLosesAWakeUp) { expect_found<StreamMutant::kSleepIsStored>(Fault::kDeadlock); }
+TEST(StreamModelMutant, AStoredSleepFlagLosesAWakeUp) {
+  expect_found<StreamMutant::kSleepIsStored>(Sleeper::kWorker, Fault::kDeadlock);
+}
 TEST(StreamModelMutant, AFlagThatIsOnlyLoadedLosesAWakeUp) {
-  expect_found<StreamMutant::kFlagIsOnlyLoaded>(Fault::kDeadlock);
+  expect_found<StreamMutant::kFlagIsOnlyLoaded>(Sleeper::kWorker, Fault::kDeadlock);
 }
 TEST(StreamModelMutant, SleepingWithoutASecondLookLosesAWakeUp) {
-  expect_found<StreamMutant::kNoSecondLook>(Fault::kDeadlock);
+  expect_found<StreamMutant::kNoSecondLook>(Sleeper::kWorker, Fault::kDeadlock);
 }
-TEST(StreamModelMutant, WakingBeforePostingLosesAWakeUp) { expect_found<StreamMutant::kWakeBeforePost>(Fault::kDeadlock); }
+TEST(StreamModelMutant, WakingBeforePostingLosesAWakeUp) {
+  expect_found<StreamMutant::kWakeBeforePost>(Sleeper::kWorker, Fault::kDeadlock);
+}
 TEST(StreamModelMutant, ATicketThatIsOnlyLoadedLosesAWakeUp) {
-  expect_found<StreamMutant::kTicketIsOnlyLoaded>(Fault::kDeadlock);
+  expect_found<StreamMutant::kTicketIsOnlyLoaded>(Sleeper::kSynchronizers, Fault::kDeadlock);
 }
-TEST(StreamModelMutant, AStoredTicketLosesAWakeUp) { expect_found<StreamMutant::kTicketIsStored>(Fault::kDeadlock); }
+TEST(StreamModelMutant, AStoredTicketLosesAWakeUp) {
+  expect_found<StreamMutant::kTicketIsStored>(Sleeper::kSynchronizers, Fault::kDeadlock);
+}
 TEST(StreamModelMutant, SleepingOnTheTicketItselfLosesAWakeUp) {
-  expect_found<StreamMutant::kTicketIsFutex>(Fault::kDeadlock, true);
+  expect_found<StreamMutant::kTicketIsFutex>(Sleeper::kSynchronizers, Fault::kDeadlock);
 }
 TEST(StreamModelMutant, CountingWakeUpsAfterTheTicketLosesOne) {
-  expect_found<StreamMutant::kWakesReadLate>(Fault::kDeadlock, true);
+  expect_found<StreamMutant::kWakesReadLate>(Sleeper::kSynchronizers, Fault::kDeadlock);
 }
-TEST(StreamModelMutant, ARelaxedPostIsARace) { expect_found<StreamMutant::kRelaxedPost>(Fault::kDataRace); }
-TEST(StreamModelMutant, ARelaxedCompletionIsARace) { expect_found<StreamMutant::kRelaxedCompletion>(Fault::kDataRace); }
+TEST(StreamModelMutant, ARelaxedPostIsARace) {
+  expect_found<StreamMutant::kRelaxedPost>(Sleeper::kWorker, Fault::kDataRace);
+}
+TEST(StreamModelMutant, ARelaxedCompletionIsARace) {
+  expect_found<StreamMutant::kRelaxedCompletion>(Sleeper::kSynchronizers, Fault::kDataRace);
+}
 
 }  // namespace
 }  // namespace switchyard::model

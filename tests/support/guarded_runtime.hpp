@@ -1,5 +1,5 @@
-// The host platform, but every allocation lies between pages that can't be touched, flush with the second: an access past
-// its end faults at once. What alignment leaves free around it is filled, and looked at when the memory is freed.
+// The host platform, but every allocation lies between pages that can't be touched, flush with the second: an access
+// past its end faults at once. What alignment leaves free around it is filled, and looked at when the memory is freed.
 //
 // THREADS    any.
 // OWNERSHIP  must outlive what was allocated from it.
@@ -43,7 +43,7 @@ class GuardedRuntime final : public Runtime {
   Status free(void* memory) override {
     const std::lock_guard lock(mutex_);
     const auto found = by_address_.find(static_cast<uint8_t*>(memory));
-    if (found == by_address_.end()) return Status::invalid_argument("this memory was not allocated here, or freed twice");
+    if (found == by_address_.end()) return Status::invalid_argument("this memory is not allocated here");
     const Guarded& guarded = found->second;
     const auto is_free = [](uint8_t byte) { return byte == kFree; };
     const bool intact = std::all_of(guarded.inner, found->first, is_free) &&

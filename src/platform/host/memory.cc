@@ -62,7 +62,7 @@ Result<void*> DeviceMemory::allocate(size_t num_bytes, Kind kind, int device_ord
   SWITCHYARD_ASSIGN(Memory memory, Memory::create(num_bytes));
   std::byte* const base = memory.data();
   const std::lock_guard lock(mutex_);
-  by_base_.emplace(base, Allocation{std::move(memory), kind, device_ordinal});
+  by_base_.emplace(base, std::make_shared<const Allocation>(Allocation{std::move(memory), kind, device_ordinal}));
   num_bytes_allocated_ += num_bytes;
   return static_cast<void*>(base);
 }
@@ -73,7 +73,7 @@ Status DeviceMemory::free(void* base) {
   {
     const std::lock_guard lock(mutex_);
     freed = by_base_.extract(static_cast<const std::byte*>(base));
-    if (!freed.empty()) num_bytes_allocated_ -= freed.mapped().memory.size();
+    if (!freed.empty()) num_bytes_allocated_ -= freed.mapped()->memory.size();
   }
   if (freed.empty()) {
     return Status::invalid_argument(text("free: ", base, " is not the start of a device allocation of this process"));
@@ -81,15 +81,25 @@ Status DeviceMemory::free(void* base) {
   return {};
 }
 
-std::optional<DeviceMemory::Found> DeviceMemory::find(const void* address) const {
+std::shared_ptr<const DeviceMemory::Allocation> DeviceMemory::find_locked(const void* address) const {
   const auto* byte = static_cast<const std::byte*>(address);
-  const std::lock_guard lock(mutex_);
   auto after = by_base_.upper_bound(byte);
-  if (after == by_base_.begin()) return std::nullopt;
-  const Allocation& allocation = std::prev(after)->second;
-  const Memory& memory = allocation.memory;
-  if (size_t(byte - memory.data()) >= memory.size()) return std::nullopt;
-  return Found{memory.data(), memory.size(), memory.fd(), allocation.kind, allocation.device_ordinal};
+  if (after == by_base_.begin()) return nullptr;
+  const auto& allocation = std::prev(after)->second;
+  return size_t(byte - allocation->memory.data()) < allocation->memory.size() ? allocation : nullptr;
+}
+
+std::shared_ptr<const void> DeviceMemory::keep(const void* address) const {
+  const std::lock_guard lock(mutex_);
+  return find_locked(address);
+}
+
+std::optional<DeviceMemory::Found> DeviceMemory::find(const void* address) const {
+  const std::lock_guard lock(mutex_);
+  const auto allocation = find_locked(address);
+  if (allocation == nullptr) return std::nullopt;
+  const Memory& memory = allocation->memory;
+  return Found{memory.data(), memory.size(), memory.fd(), allocation->kind, allocation->device_ordinal};
 }
 
 size_t DeviceMemory::num_bytes_allocated() const {

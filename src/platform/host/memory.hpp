@@ -3,11 +3,12 @@
 //
 // THREADS    a Memory belongs to one thread at a time; DeviceMemory may be used from any.
 // OWNERSHIP  a Memory owns its mapping and descriptor; the pages live until the last process that maps them lets go.
-//            DeviceMemory owns what it allocated until free().
+//            DeviceMemory owns what it allocated until free(), together with those who asked to keep() it.
 // ERRORS     say how much was asked for and what the limit is.
 #pragma once
 #include <cstddef>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 
@@ -61,6 +62,10 @@ class DeviceMemory {
   Result<void*> allocate(size_t num_bytes, Kind kind = Kind::kDevice, int device_ordinal = 0);
   // REQUIRES  a pointer that allocate() returned, not one into the middle.
   Status free(void* base);
+  // Shared ownership of the allocation around an address: its mapping outlives free() until all keepers are gone. For
+  // ranks that are threads of one process and use each other's memory: one may fail and free its own while another's
+  // operation still runs. Null for memory that is not ours.
+  std::shared_ptr<const void> keep(const void* address) const;
   // Interior pointers too; nothing for memory that is not ours.
   std::optional<Found> find(const void* address) const;
 
@@ -72,8 +77,10 @@ class DeviceMemory {
     Kind kind;
     int device_ordinal;
   };
+  std::shared_ptr<const Allocation> find_locked(const void* address) const;
+
   mutable std::mutex mutex_;
-  std::map<const std::byte*, Allocation, std::less<>> by_base_;
+  std::map<const std::byte*, std::shared_ptr<const Allocation>, std::less<>> by_base_;  // shared with keepers
   size_t num_bytes_allocated_ = 0;
 };
 

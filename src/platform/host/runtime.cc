@@ -45,6 +45,8 @@ class HostRuntime final : public Runtime {
     return stream_of(later).wait(event);
   }
 
+  std::shared_ptr<const void> keep(const void* address) override { return DeviceMemory::instance().keep(address); }
+
   std::optional<Allocation> find(const void* address) override {
     const auto found = DeviceMemory::instance().find(address);
     if (!found) return std::nullopt;

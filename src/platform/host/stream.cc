@@ -20,7 +20,7 @@ namespace switchyard {
 // sleeps. (Plain loads would need a full fence on both sides: store, then load of another word.)
 namespace {
 
-// A sequence number as a nonzero futex word: its low 31 bits, compared in rolling arithmetic.
+// A sequence number as a nonzero word: its low 31 bits, compared in rolling arithmetic.
 uint32_t wake_ticket(uint64_t sequence) { return uint32_t(sequence) << 1 | 1u; }
 bool ticket_reached(uint32_t ticket, uint64_t completed) { return int32_t(wake_ticket(completed) - ticket) >= 0; }
 
@@ -129,7 +129,8 @@ void Stream::run_next() {
   const uint32_t ticket = wake_at_.fetch_or(0, std::memory_order_acq_rel);
   if (ticket != 0 && ticket_reached(ticket, sequence + 1)) {
     wake_at_.store(0, std::memory_order_release);  // pairs with the same compare-exchange, which may read this 0
-    futex_wake_all(wake_at_);
+    num_wakes_.fetch_add(1, std::memory_order_release);  // pairs with the acquire in sleep_until_completed()
+    futex_wake_all(num_wakes_);
   }
 }
 
@@ -155,6 +156,8 @@ Status Stream::synchronize(Deadline deadline) {
 
 // Sleeps until the worker passes the sequence, the deadline comes, or somebody else's wake-up ends it early.
 void Stream::sleep_until_completed(uint64_t sequence, Deadline deadline) {
+  // acquire; pairs with the release in run_next(). Read before the ticket is set, so that whoever takes it away counts.
+  const uint32_t num_wakes = num_wakes_.load(std::memory_order_acquire);
   const uint32_t mine = wake_ticket(sequence);
   uint32_t seen = wake_at_.load(std::memory_order_relaxed);
   uint32_t wanted;
@@ -163,7 +166,7 @@ void Stream::sleep_until_completed(uint64_t sequence, Deadline deadline) {
     wanted = mine_is_earlier ? mine : seen;  // whoever is woken too early comes back here and asks again
     // acq_rel; pairs with the fetch_or in run_next()
   } while (!wake_at_.compare_exchange_weak(seen, wanted, std::memory_order_acq_rel, std::memory_order_relaxed));
-  if (completed() < sequence) futex_wait(wake_at_, wanted, deadline);
+  if (completed() < sequence) futex_wait(num_wakes_, num_wakes, deadline);
 }
 
 void Stream::fail(Status error) {

@@ -108,8 +108,11 @@ class Stream {
 
   // Worker's side.
   alignas(64) std::atomic<uint64_t> completed_{0};
-  // Futex word of synchronize(): 0, or the earliest sequence somebody sleeps for, as wake_ticket() writes it.
+  // Of synchronize(): 0, or the earliest sequence somebody sleeps for, as wake_ticket() writes it.
   std::atomic<uint32_t> wake_at_{0};
+  // Its futex word: wake-ups so far. Not wake_at_ itself, because a sleeper that joined an earlier ticket than its own
+  // could find that ticket served and then set anew by a third thread, take it for the old one and sleep for nobody.
+  std::atomic<uint32_t> num_wakes_{0};
 
   std::mutex error_mutex_;
   Status error_;
