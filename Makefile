@@ -30,6 +30,7 @@ build: setup
 
 # ctest comes last, so that its summary ends the output.
 test: build
+	scripts/sanitizers.sh build
 	@ctest --test-dir $(BUILD_DIR) -j2 --output-on-failure --label-exclude '^soak$$'
 
 demo: build
