@@ -2,8 +2,8 @@
  *
  *   switchyard run -n 4 -- moe_decode
  *
- * Nothing here knows whether the ranks are GPUs or CPUs. Every expert multiplies its rows by a factor of its own, so that
- * each rank can work out alone what has to come back, and compares it bit for bit. */
+ * Nothing here knows whether the ranks are GPUs or CPUs. Every expert multiplies its rows by a factor of its own, so
+ * that each rank can work out alone what has to come back, and compares it bit for bit. */
 #include <cuda_runtime.h>
 #include <math.h>
 #include <nccl.h>
@@ -20,13 +20,13 @@ static void fail(const char* call, const char* why) {
   fprintf(stderr, "moe_decode: %s: %s\n", call, why);
   exit(1);
 }
-#define NCCL(call)                                                    \
-  do {                                                                \
+#define NCCL(call)                                                  \
+  do {                                                              \
     if ((call) != ncclSuccess) fail(#call, ncclGetLastError(NULL)); \
   } while (0)
-#define CUDA(call)                                                         \
-  do {                                                                     \
-    cudaError_t cuda_error = (call);                                       \
+#define CUDA(call)                                                              \
+  do {                                                                          \
+    cudaError_t cuda_error = (call);                                            \
     if (cuda_error != cudaSuccess) fail(#call, cudaGetErrorString(cuda_error)); \
   } while (0)
 
@@ -108,7 +108,8 @@ static void make_batch(int rank, int num_experts) {
       topk_idx[token * kTopk + k] = (rank * 13 + token * 5 + k * (num_experts / kTopk)) % num_experts;
       topk_weights[token * kTopk + k] = 1.0f / (float)(k + 2);
     }
-    for (i = 0; i < kHidden; ++i) tokens[token * kHidden + i] = to_bf16((float)((rank + token * 3 + i) % 101 - 50) / 8.0f);
+    for (i = 0; i < kHidden; ++i)
+      tokens[token * kHidden + i] = to_bf16((float)((rank + token * 3 + i) % 101 - 50) / 8.0f);
   }
 }
 
@@ -225,8 +226,8 @@ int main(void) {
   decode(comm, group, rank, num_ranks);
   num_errors = sum_over_ranks(comm, count_errors());
   if (rank == 0) {
-    printf("moe_decode: %d ranks, %u experts, %d tokens a rank of %d bf16, top-%d, %d steps: %d wrong values\n", num_ranks,
-           config.num_experts, kNumTokens, kHidden, kTopk, kNumSteps, num_errors);
+    printf("moe_decode: %d ranks, %u experts, %d tokens a rank of %d bf16, top-%d, %d steps: %d wrong values\n",
+           num_ranks, config.num_experts, kNumTokens, kHidden, kTopk, kNumSteps, num_errors);
   }
   NCCL(ncclEpGroupDestroy(group));
   NCCL(ncclCommDestroy(comm));

@@ -1,5 +1,5 @@
-// A kernel of your own on the device API: an all-to-all between the ranks of a node, by load and store. One source: a C++
-// compiler builds it for CPUs, nvcc (through user_all_to_all.cu) for GPUs.
+// A kernel of your own on the device API: an all-to-all between the ranks of a node, by load and store. One source: a
+// C++ compiler builds it for CPUs, nvcc (through user_all_to_all.cu) for GPUs.
 //
 //   switchyard run -n 4 -- user_all_to_all
 #include <cstdio>

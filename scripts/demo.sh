@@ -27,9 +27,9 @@ show "$build/bin/switchyard" run -n 4 -- "$build/bin/user_all_to_all"
 
 heading "The decode step of a large layer, verified and measured"
 cat <<'TEXT'
-Every rank dispatches its tokens to the ranks of their experts and gets the weighted sum of the experts' rows back. Results
-are compared with plain code. Beside our times stand the bound, which is what this machine's memory needs for the same rows,
-and the baseline, permute + MPI_Alltoallv, both measured in this run.
+Every rank dispatches its tokens to the ranks of their experts and gets the weighted sum of the experts' rows back.
+Results are compared with plain code. Beside our times stand the bound, which is what this machine's memory needs for
+the same rows, and the baseline, permute + MPI_Alltoallv, both measured in this run.
 
 TEXT
 show "$build/bin/switchyard" bench ep --mode ll --layout em --ranks "$ranks" --zero-copy --verify --baselines "$@"

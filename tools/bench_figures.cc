@@ -50,9 +50,11 @@ class Figures {
   }
 
   void measure_jobs() {
-    for (const bool windows : {true, false}) {
-      add("overlap: visible share of a dispatch", job("overlap", kJobRanks, windows), "/share"_json_pointer,
-          at_most(windows ? kMaxVisibleWindows : kMaxVisiblePlain, ""));
+    for (const int num_ranks : {2, 8}) {
+      for (const bool windows : {true, false}) {
+        add("overlap: visible share of a dispatch", job("overlap", num_ranks, windows), "/share"_json_pointer,
+            at_most(windows ? kMaxVisibleWindows : kMaxVisiblePlain, ""));
+      }
     }
     for (const bool windows : {true, false}) {
       add("a rank late by 5 ms: the others' sends longer by", job("late_rank", kJobRanks, windows),

@@ -91,7 +91,8 @@ ncclResult_t ncclCommInitAll(ncclComm_t* comms, int ndev, const int* devlist) {
     }
     for (int rank = 0; devlist != nullptr && rank < ndev; ++rank) {
       if (devlist[rank] >= 0 && devlist[rank] < Device::kNumDevices) continue;
-      return Status::invalid_argument(text("devlist[", rank, "] is ", devlist[rank], ", allowed 0..", Device::kNumDevices - 1));
+      return Status::invalid_argument(
+          text("devlist[", rank, "] is ", devlist[rank], ", allowed 0..", Device::kNumDevices - 1));
     }
     ncclUniqueId id;
     if (ncclGetUniqueId(&id) != ncclSuccess) return Status(Code::kSystemError, last_error());

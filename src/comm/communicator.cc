@@ -24,14 +24,21 @@ uint64_t child_id(uint64_t parent, uint64_t split_idx, int64_t color) {
 }  // namespace
 
 Job::Job(std::unique_ptr<Bootstrap> bootstrap) : bootstrap_(std::move(bootstrap)) {
-  bootstrap_->set_event_handler([this](const BootstrapEvent& event) {
-    const std::lock_guard lock(mutex_);
-    events_.push_back(event);
-    for (const auto& [who, listener] : listeners_) listener(event);
-  });
+  bootstrap_->set_event_handler([this](const BootstrapEvent& event) { tell(event); });
 }
 
 Job::~Job() { bootstrap_->set_event_handler(nullptr); }
+
+void Job::tell(const BootstrapEvent& event) {
+  const std::lock_guard lock(mutex_);
+  events_.push_back(event);
+  for (const auto& [who, listener] : listeners_) listener(event);
+}
+
+void Job::abort(const std::string& reason) {
+  bootstrap_->abort(reason);
+  tell({BootstrapEvent::Kind::kAborted, bootstrap_->rank(), reason});  // the bootstrap reports only what others do
+}
 
 void Job::subscribe(const void* who, std::function<void(const BootstrapEvent&)> listener) {
   const std::lock_guard lock(mutex_);
@@ -105,13 +112,13 @@ Status Communicator::join() {
   }
   SWITCHYARD_ASSIGN(health_, Health::create(runtime_, num_ranks(), processes));
   SWITCHYARD_FAILPOINT_TRY("comm.after_health");
-  job_->subscribe(this, [this](const BootstrapEvent& event) { take_event(event); });
   if (several_processes) {
     const int my_idx = topology_->my_local_idx();
     SWITCHYARD_ASSIGN(node_link_, NodeLink::create(job_->bootstrap(), child_id(comm_id_, ~0ull, topology_->my_node()),
                                                    node_members, my_idx, deadline()));
   }
   if (topology_->num_nodes() > 1) SWITCHYARD_TRY(connect_network());
+  job_->subscribe(this, [this](const BootstrapEvent& event) { take_event(event); });
   SWITCHYARD_FAILPOINT_TRY("comm.before_join_barrier");
   return barrier();
 }
@@ -149,6 +156,7 @@ void Communicator::take_event(const BootstrapEvent& event) {
     case BootstrapEvent::Kind::kAborted:
       if (rank >= 0) report_async_error(Status::remote(text("rank ", rank, " aborted: ", event.message)));
       health_->abort();
+      if (net_ != nullptr) net_->abort();
       return;
     case BootstrapEvent::Kind::kCoordinatorLost:
       // Kernels need no coordinator: what runs may go on; the next collective call says what happened.
@@ -218,9 +226,7 @@ Window* Communicator::find_window(const void* handle) const {
 
 void Communicator::abort(const std::string& reason) {
   report_async_error(Status::invalid_usage("aborted: " + reason));
-  health_->abort();
-  if (net_ != nullptr) net_->abort();
-  job_->bootstrap().abort(reason);
+  job_->abort(reason);
 }
 
 Status Communicator::async_error() const {

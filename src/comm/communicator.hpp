@@ -34,8 +34,12 @@ class Job {
   // Past events are told at once. The listener is not running any more when unsubscribe() returns.
   void subscribe(const void* who, std::function<void(const BootstrapEvent&)> listener);
   void unsubscribe(const void* who);
+  // Ends the job: tells the peers, and all communicators of this rank.
+  void abort(const std::string& reason);
 
  private:
+  void tell(const BootstrapEvent& event);
+
   std::unique_ptr<Bootstrap> bootstrap_;
   std::mutex mutex_;
   std::vector<BootstrapEvent> events_;
@@ -91,7 +95,8 @@ class Communicator {
   Status deregister_window(Window* window);
   Window* find_window(const void* handle) const;
 
-  // Every wait of this rank ends with an error; peers are told. Returns at once.
+  // Every wait of this rank ends with an error, those of other communicators of the job too; peers are told. Returns at
+  // once.
   void abort(const std::string& reason);
   bool aborted() const { return health_->aborted(); }
   // Ok, or the first reason for which this communicator can't go on.

@@ -82,7 +82,11 @@ Status Window::map_peers(const Context& context, size_t alloc_bytes, size_t offs
     const int rank = first + i;
     if (context.whereabouts[size_t(rank)].same_process(context.whereabouts[size_t(context.rank)])) {
       bases_[size_t(rank)] = LocalPeers::instance().find({context.job_id, context.comm_id, id_, rank});
-      if (bases_[size_t(rank)] == nullptr) return Status::internal(text("rank ", rank, " of this process did not publish"));
+      if (bases_[size_t(rank)] == nullptr) {
+        // It gave up before this rank looked it up; what the others learn instead of meeting says why.
+        SWITCHYARD_TRY(context.bootstrap.barrier(context.comm_id, context.members, deadline));
+        return Status::remote(text("rank ", rank, " gave up on registering a window"));
+      }
       kept_.push_back(runtime_.keep(bases_[size_t(rank)]));
       continue;
     }

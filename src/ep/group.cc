@@ -203,7 +203,7 @@ Group::~Group() {
     if (const Status done = comm_.runtime().synchronize(stream, drained()); failure_.ok()) warn(done);
   }
   // Peers may still read this rank's windows: leave together, unless somebody can't come any more.
-  if (report_ != nullptr && health().ok()) warn(comm_.barrier());
+  if (report_ != nullptr && health().ok() && !any_peer_failed()) warn(comm_.barrier());
   for (Window* window : {payload_window_, control_window_}) {
     if (window != nullptr) warn(comm_.deregister_window(window));
   }
@@ -275,6 +275,32 @@ Status Group::operation_failed() {
   const std::lock_guard lock(mutex_);
   if (failure_.ok()) failure_ = status;
   return failure_;
+}
+
+// Routing that makes no sense is the caller's to know; a missing peer is told through masks and async_error().
+Status Group::operation_faulty() {
+  const uint64_t word = std::atomic_ref(report_->fault).load(std::memory_order_relaxed);
+  const auto phase = LlPhase(word >> 56);
+  if (phase != LlPhase::kBadRouting && phase != LlPhase::kExpertFull) return {};
+  std::atomic_ref(report_->fault).store(0, std::memory_order_relaxed);
+  const uint64_t none = 0;  // so that the next fault counts as the first again
+  SWITCHYARD_TRY(comm_.runtime().upload(&state_->noted.fault, &none, sizeof(none)));
+  return describe_failure(word);
+}
+
+Result<uint64_t> Group::told_by(int peer, uint64_t LlLine::* word) const {
+  const auto* line = reinterpret_cast<const LlLine*>(control_window_->local() + view_.layout.line(0, peer));
+  uint64_t value = 0;
+  SWITCHYARD_TRY(comm_.runtime().download(&value, &(line->*word), sizeof(value)));
+  return value;
+}
+
+bool Group::any_peer_failed() const {
+  for (int peer = 0; peer < num_ranks(); ++peer) {
+    const Result<uint64_t> failed = told_by(peer, &LlLine::failed);
+    if (failed.ok() && failed.value() != 0) return true;
+  }
+  return false;
 }
 
 // REQUIRES  the group's streams are idle.

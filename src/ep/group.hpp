@@ -83,7 +83,11 @@ class Group final : private LlObserver {
   Deadline drained() const { return Deadline::after_ns(2 * timeout_ns_ + kSecond); }
   Status check_next_bank() const;
   Status operation_failed() override;
+  Status operation_faulty() override;
   Result<LlState> read_state() const;
+  // What a peer wrote for this rank on line 0 (ll_layout.hpp).
+  Result<uint64_t> told_by(int peer, uint64_t LlLine::* word) const;
+  bool any_peer_failed() const;
   Status describe_failure(uint64_t word) const;
   Status require_masks() const;
   Result<bool> expelled(const LlState& state) const;

@@ -20,8 +20,9 @@ struct LlContext {
   const LlOp& op;
   uint64_t tag;
   int bank;
-  bool expired = false;       // the deadline has passed: whoever is still missing is given up
-  uint64_t grace_end_ns = 0;  // for those who may be held up by others; 0 until the deadline has passed
+  bool expired = false;     // the deadline has passed: whoever is still missing is given up, soon
+  uint64_t expired_ns = 0;  // when that was noticed
+  uint64_t held_up = 0;     // by rank % 64: was still in the epoch before, after that
 
   SWITCHYARD_DEVICE LlContext(const P& platform, const LlOp& operation) : p(platform), op(operation) {
     const LlState& state = *op.group.state;
@@ -90,17 +91,19 @@ struct LlContext {
     return failed() ? Await::kGone : Await::kNotYet;
   }
 
-  // A peer that has not closed the epoch before may be waiting there itself, for somebody else, as long as the time limit
-  // says. It gets as long again; otherwise the first rank to miss a peer could be taken for missing by the next.
+  // A peer that has not closed the epoch before may be waiting there itself, for somebody else, until its own deadline,
+  // and comes only then. So those who are behind get half the time limit in addition, or the first rank to miss a peer
+  // would be taken for missing by the next. An eighth is for all, so that those who just caught up are seen behind first.
   SWITCHYARD_DEVICE bool may_be_held_up(int peer, LlPhase phase) {
     if (p.load_relaxed(group().abort) != 0) return false;
+    const uint64_t now_ns = p.now_ns();
+    if (expired_ns == 0) expired_ns = now_ns;
     const bool has_previous = tag - 1 > p.load_relaxed(&group().state->base);
     const bool is_behind = phase == LlPhase::kReaders ||
                            (has_previous && p.load_relaxed(&line_at(rank(), 1 - bank, peer)->done) < tag - 1);
-    if (!is_behind) return false;
-    const uint64_t now_ns = p.now_ns();
-    if (grace_end_ns == 0) grace_end_ns = now_ns + group().timeout_ns;
-    return now_ns < grace_end_ns;
+    const uint64_t bit = uint64_t{1} << (peer % 64);
+    if (is_behind) held_up |= bit;
+    return now_ns - expired_ns < group().timeout_ns / ((held_up & bit) != 0 ? 2 : 8);
   }
 
   SWITCHYARD_DEVICE Await give_up(int peer, LlPhase phase) {

@@ -11,6 +11,8 @@ class LlObserver {
   virtual ~LlObserver() = default;
   // Called on the stream's thread after an operation that found or left a failure; returns what the stream shall report.
   virtual Status operation_failed() = 0;
+  // The same after an operation that went to its end but found something wrong. Ok: nothing the caller's data caused.
+  virtual Status operation_faulty() = 0;
 };
 
 // BLOCKING  never (but for a full stream queue).

@@ -12,6 +12,9 @@ Status launch_host(const LlOp& op, StreamRef stream, LlObserver& observer) {
     if (op.group.masks_enabled && op.part != LlPart::kReceive) run_admission(platform, op);
     if (op.kind == LlKind::kDispatch) run_dispatch(platform, op);
     else if (op.kind == LlKind::kCombine) run_combine(platform, op);
+    if (platform.load_relaxed(&op.group.report->fault) != 0) {
+      if (const Status fault = observer.operation_faulty(); !fault.ok()) self.fail(fault);
+    }
     if (platform.load_relaxed(&op.group.report->failure) != 0) self.fail(observer.operation_failed());
   });
 }

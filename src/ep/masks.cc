@@ -98,9 +98,7 @@ Status Group::mask_clean(StreamRef stream) {
 Result<bool> Group::expelled(const LlState& state) const {
   for (int peer = 0; peer < num_ranks(); ++peer) {
     if (!masked_by_caller_.empty() && masked_by_caller_[size_t(peer)]) continue;
-    const auto* line = reinterpret_cast<const LlLine*>(control_window_->local() + view_.layout.line(0, peer));
-    uint64_t tag = 0;
-    SWITCHYARD_TRY(comm_.runtime().download(&tag, &line->expelled, sizeof(tag)));
+    SWITCHYARD_ASSIGN(const uint64_t tag, told_by(peer, &LlLine::expelled));
     if (tag > state.base) return true;
   }
   return false;

@@ -1,5 +1,5 @@
-// Ranks of a communicator as threads of the test, joined as programs join them: ncclGetUniqueId and ncclCommInitRank, one
-// pretended device a rank. Buffers, streams and windows that clean up after themselves.
+// Ranks of a communicator as threads of the test, joined as programs join them: ncclGetUniqueId and ncclCommInitRank,
+// one pretended device a rank. Buffers, streams and windows that clean up after themselves.
 #pragma once
 #include <cuda_runtime.h>
 #include <gtest/gtest.h>

@@ -45,9 +45,9 @@ ncclEpGroupConfig_t group_config_for(const oracle::Shape& shape) {
   ncclEpGroupConfig_t config = NCCL_EP_GROUP_CONFIG_INIT;
   config.num_experts = unsigned(shape.num_experts);
   config.max_dispatch_tokens_per_rank = unsigned(shape.max_tokens);
-  config.max_token_bytes = unsigned(std::max({shape.input_token_bytes() + shape.input_scale_bytes(),
-                                              shape.output_token_bytes() + shape.output_scale_bytes(),
-                                              shape.combine_row_bytes()}));
+  config.max_token_bytes =
+      unsigned(std::max({shape.input_token_bytes() + shape.input_scale_bytes(),
+                         shape.output_token_bytes() + shape.output_scale_bytes(), shape.combine_row_bytes()}));
   config.timeout_ns = 20'000'000'000;
   return config;
 }
@@ -141,7 +141,10 @@ std::string EpRank::check_combine() const {
 }
 
 DispatchCall::DispatchCall(const EpRank& rank, ncclEpHandle_t called_handle, cudaStream_t called_stream)
-    : ep(rank), handle(called_handle), stream(called_stream), spare(rank.weights, ncclFloat32, {rank.num_tokens, rank.topk}) {
+    : ep(rank),
+      handle(called_handle),
+      stream(called_stream),
+      spare(rank.weights, ncclFloat32, {rank.num_tokens, rank.topk}) {
   const oracle::Case& c = ep.c;
   const auto hidden = size_t(c.hidden);
   const bool fused = c.dispatch_recipe == oracle::DispatchRecipe::kDsFp8;
@@ -188,7 +191,10 @@ ncclResult_t DispatchCall::issue(Caller caller) {
 bool DispatchCall::untouched() const { return cudaDeviceSynchronize() == cudaSuccess && ep.outputs_untouched(); }
 
 CombineCall::CombineCall(const EpRank& rank, ncclEpHandle_t called_handle, cudaStream_t called_stream)
-    : ep(rank), handle(called_handle), stream(called_stream), spare(rank.weights, ncclFloat32, {rank.num_tokens, rank.topk}) {
+    : ep(rank),
+      handle(called_handle),
+      stream(called_stream),
+      spare(rank.weights, ncclFloat32, {rank.num_tokens, rank.topk}) {
   const oracle::Case& c = ep.c;
   const auto hidden = size_t(c.combine_hidden > 0 ? c.combine_hidden : c.hidden);
   tokens.set(ep.results, nccl_type(c.combine_dtype), {ep.outer, ep.inner, hidden});

@@ -1,5 +1,5 @@
-// One rank's side of an oracle case through the C API alone: buffers, calls that a test may spoil before it issues them,
-// and the comparison with the model.
+// One rank's side of an oracle case through the C API alone: buffers, calls that a test may spoil before it issues
+// them, and the comparison with the model.
 #pragma once
 #include <array>
 #include <cstring>
@@ -29,6 +29,11 @@ struct Scenario {
   oracle::ExpertOutputs outputs;
   std::vector<std::vector<uint8_t>> combined;
 };
+
+// All ranks have all their tokens, so that every tensor has elements.
+inline Scenario full_scenario(uint64_t seed, const oracle::Shape& shape) {
+  return Scenario(seed, shape, oracle::Routing::kUniform, oracle::Fill::kFull);
+}
 
 oracle::Shape small_shape(int num_ranks, oracle::Layout layout);
 ncclEpGroupConfig_t group_config_for(const oracle::Shape& shape);

@@ -15,9 +15,10 @@ struct Type {
   size_t num_bytes;
 };
 constexpr Type kTypes[] = {
-    {ncclInt8, "int8", 1},       {ncclUint8, "uint8", 1},     {ncclInt32, "int32", 4},     {ncclUint32, "uint32", 4},
-    {ncclInt64, "int64", 8},     {ncclUint64, "uint64", 8},   {ncclFloat16, "float16", 2}, {ncclFloat32, "float32", 4},
-    {ncclFloat64, "float64", 8}, {ncclBfloat16, "bfloat16", 2},
+    {ncclInt8, "int8", 1},         {ncclUint8, "uint8", 1},     {ncclInt32, "int32", 4},
+    {ncclUint32, "uint32", 4},     {ncclInt64, "int64", 8},     {ncclUint64, "uint64", 8},
+    {ncclFloat16, "float16", 2},   {ncclFloat32, "float32", 4}, {ncclFloat64, "float64", 8},
+    {ncclBfloat16, "bfloat16", 2},
 };
 
 template <class T>
@@ -236,7 +237,8 @@ TEST(HostNccl, RefusesCommunicatorsAndWindowsThatCannotBe) {
     EXPECT_EQ(ncclCommWindowRegister(nullptr, memory.data(), 4096, &window, 0), ncclInvalidArgument);
     EXPECT_EQ(ncclCommWindowRegister(ranks.comm(rank), memory.data(), 4096, nullptr, 0), ncclInvalidArgument);
     EXPECT_EQ(ncclCommWindowRegister(ranks.comm(rank), memory.data(), 4096, &window, 0x40), ncclInvalidArgument);
-    EXPECT_EQ(ncclCommWindowRegister(ranks.comm(rank), memory.data(), size_t(1) << 40, &window, 0), ncclInvalidArgument);
+    EXPECT_EQ(ncclCommWindowRegister(ranks.comm(rank), memory.data(), size_t(1) << 40, &window, 0),
+              ncclInvalidArgument);
     EXPECT_EQ(ncclCommWindowRegister(ranks.comm(rank), &window, sizeof(window), &window, 0), ncclInvalidArgument);
     EXPECT_EQ(window, nullptr);
     EXPECT_NE(ncclCommWindowDeregister(ranks.comm(rank), reinterpret_cast<ncclWindow_t>(&window)), ncclSuccess);

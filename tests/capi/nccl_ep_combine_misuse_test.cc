@@ -11,10 +11,6 @@ using Misuses = std::vector<Misuse<CombineCall>>;
 constexpr ncclResult_t kBadArgument = ncclInvalidArgument;
 constexpr ncclResult_t kBadUsage = ncclInvalidUsage;
 
-Scenario full(uint64_t seed, const oracle::Shape& shape) {
-  return Scenario(seed, shape, oracle::Routing::kUniform, oracle::Fill::kFull);
-}
-
 // Between a sound dispatch and its sound combine, and after both, come the misuses.
 void expect_combine_refusals(const Scenario& scenario, bool windows, const std::vector<const Misuses*>& tables) {
   const CommRanks ranks(scenario.c.num_ranks);
@@ -47,9 +43,10 @@ const Misuses kStructMisuses{
     {"short outputs", [](Call& c) { c.outputs.size = 23; }, kBadArgument, {"outputs", "23", "24"}},
     {"config of wrong magic", [](Call& c) { c.config.magic = 0; }, kBadArgument, {"config", "magic"}},
     {"short config", [](Call& c) { c.config.size = 15; }, kBadArgument, {"config", "15", "16"}},
-    {"unknown recipe", [](Call& c) { set_enum(c.config.quant_recipe, 2); }, kBadArgument,
-     {"quant_recipe", "0..1"}},
-    {"unknown direction", [](Call& c) { set_enum(c.config.pass_direction, 2); }, kBadArgument,
+    {"unknown recipe", [](Call& c) { set_enum(c.config.quant_recipe, 2); }, kBadArgument, {"quant_recipe", "0..1"}},
+    {"unknown direction",
+     [](Call& c) { set_enum(c.config.pass_direction, 2); },
+     kBadArgument,
      {"pass_direction", "0..1"}},
     {"backward pass", [](Call& c) { c.config.pass_direction = NCCL_EP_BWD_PASS; }, kBadUsage, {"backward"}},
     {"a stream that is none", [](Call& c) { c.stream = reinterpret_cast<cudaStream_t>(&c); }, kBadArgument, {"stream"}},
@@ -57,14 +54,17 @@ const Misuses kStructMisuses{
 
 const Misuses kTensorMisuses{
     {"no tokens", [](Call& c) { c.inputs.tokens = nullptr; }, kBadArgument, {"inputs.tokens", "required"}},
-    {"tokens of wrong magic", [](Call& c) { c.tokens.desc.magic = 0; }, kBadArgument,
+    {"tokens of wrong magic",
+     [](Call& c) { c.tokens.desc.magic = 0; },
+     kBadArgument,
      {"inputs.tokens", "NCCL_EP_TENSOR_INIT"}},
     {"weights of wrong magic, though ignored",
      [](Call& c) {
        c.spare.desc.magic = 0;
        c.inputs.topk_weights = c.spare.get();
      },
-     kBadArgument, {"inputs.topk_weights", "NCCL_EP_TENSOR_INIT"}},
+     kBadArgument,
+     {"inputs.topk_weights", "NCCL_EP_TENSOR_INIT"}},
     {"2-D tokens", [](Call& c) { c.tokens.desc.ndim = 2; }, kBadArgument, {"inputs.tokens", "3 dimensions"}},
     {"fewer rows", [](Call& c) { c.tokens.sizes[1]--; }, kBadArgument, {"inputs.tokens", "must be ["}},
     {"another number of blocks", [](Call& c) { c.tokens.sizes[0]--; }, kBadArgument, {"inputs.tokens", "must be ["}},
@@ -73,95 +73,134 @@ const Misuses kTensorMisuses{
        c.tokens.desc.data = nullptr;
        c.tokens.desc.win_hdl = nullptr;
      },
-     kBadArgument, {"inputs.tokens", "neither data nor win_hdl"}},
-    {"tokens of FP8, and no output", 
+     kBadArgument,
+     {"inputs.tokens", "neither data nor win_hdl"}},
+    {"tokens of FP8, and no output",
      [](Call& c) {
        c.tokens.desc.datatype = ncclFloat8e4m3;
        c.outputs.tokens = nullptr;
      },
-     kBadArgument, {"inputs.tokens", "bfloat16"}},
-    {"tokens of integers", [](Call& c) { c.tokens.desc.datatype = ncclInt32; }, kBadArgument,
+     kBadArgument,
+     {"inputs.tokens", "bfloat16"}},
+    {"tokens of integers",
+     [](Call& c) { c.tokens.desc.datatype = ncclInt32; },
+     kBadArgument,
      {"inputs.tokens", "bfloat16"}},
     {"no output", [](Call& c) { c.outputs.tokens = nullptr; }, kBadArgument, {"outputs.tokens", "required"}},
-    {"output of another type", [](Call& c) { c.out_tokens.desc.datatype = ncclFloat32; }, kBadArgument,
+    {"output of another type",
+     [](Call& c) { c.out_tokens.desc.datatype = ncclFloat32; },
+     kBadArgument,
      {"outputs.tokens", "bfloat16"}},
-    {"output of other tokens", [](Call& c) { c.out_tokens.sizes[0]++; }, kBadArgument, {"outputs.tokens", "must be [8, "}},
-    {"output of another width", [](Call& c) { c.out_tokens.sizes[1] -= 8; }, kBadArgument,
+    {"output of other tokens",
+     [](Call& c) { c.out_tokens.sizes[0]++; },
+     kBadArgument,
+     {"outputs.tokens", "must be [8, "}},
+    {"output of another width",
+     [](Call& c) { c.out_tokens.sizes[1] -= 8; },
+     kBadArgument,
      {"outputs.tokens", "must be [8, "}},
     {"3-D output",
      [](Call& c) {
        c.out_tokens.sizes[2] = 1;
        c.out_tokens.desc.ndim = 3;
      },
-     kBadArgument, {"outputs.tokens", "must be [8, "}},
+     kBadArgument,
+     {"outputs.tokens", "must be [8, "}},
 };
 
 const Misuses kPlainMisuses{
-    {"scales without recipe", [](Call& c) { c.inputs.scales = c.spare.get(); }, kBadArgument, {"inputs.scales", "NULL"}},
-    {"rows that are no multiple of 16 bytes", [](Call& c) { c.tokens.sizes[2] = c.out_tokens.sizes[1] = 252; },
-     kBadArgument, {"504 bytes", "multiple of 16"}},
-    {"rows over the group's limit", [](Call& c) { c.tokens.sizes[2] = c.out_tokens.sizes[1] = 264; }, kBadArgument,
+    {"scales without recipe",
+     [](Call& c) { c.inputs.scales = c.spare.get(); },
+     kBadArgument,
+     {"inputs.scales", "NULL"}},
+    {"rows that are no multiple of 16 bytes",
+     [](Call& c) { c.tokens.sizes[2] = c.out_tokens.sizes[1] = 252; },
+     kBadArgument,
+     {"504 bytes", "multiple of 16"}},
+    {"rows over the group's limit",
+     [](Call& c) { c.tokens.sizes[2] = c.out_tokens.sizes[1] = 264; },
+     kBadArgument,
      {"528", "max_token_bytes of 512"}},
 };
 
 const Misuses kWeightMisuses{
-    {"no weights", [](Call& c) { c.outputs.topk_weights = nullptr; }, kBadArgument,
+    {"no weights",
+     [](Call& c) { c.outputs.topk_weights = nullptr; },
+     kBadArgument,
      {"outputs.topk_weights", "required"}},
-    {"weights of another top-k", [](Call& c) { c.out_topk_weights.sizes[1]--; }, kBadArgument,
+    {"weights of another top-k",
+     [](Call& c) { c.out_topk_weights.sizes[1]--; },
+     kBadArgument,
      {"outputs.topk_weights", "must be [8, 3]"}},
-    {"weights of other tokens", [](Call& c) { c.out_topk_weights.sizes[0]--; }, kBadArgument,
+    {"weights of other tokens",
+     [](Call& c) { c.out_topk_weights.sizes[0]--; },
+     kBadArgument,
      {"outputs.topk_weights", "must be [8, 3]"}},
-    {"half weights", [](Call& c) { c.out_topk_weights.desc.datatype = ncclFloat16; }, kBadArgument,
+    {"half weights",
+     [](Call& c) { c.out_topk_weights.desc.datatype = ncclFloat16; },
+     kBadArgument,
      {"outputs.topk_weights", "float32"}},
 };
 
 const Misuses kWindowMisuses{
     {"past the end of the window",
-     [](Call& c) { c.tokens.desc.win_offset = c.ep.results.window_bytes() - c.ep.results.size() + 16; }, kBadArgument,
+     [](Call& c) { c.tokens.desc.win_offset = c.ep.results.window_bytes() - c.ep.results.size() + 16; },
+     kBadArgument,
      {"inputs.tokens", "does not fit its window"}},
-    {"a window that is none", [](Call& c) { c.tokens.desc.win_hdl = reinterpret_cast<ncclWindow_t>(&c); },
-     kBadArgument, {"inputs.tokens", "no window of this group's communicator"}},
+    {"a window that is none",
+     [](Call& c) { c.tokens.desc.win_hdl = reinterpret_cast<ncclWindow_t>(&c); },
+     kBadArgument,
+     {"inputs.tokens", "no window of this group's communicator"}},
 };
 
 TEST(NcclEpCombine, RefusesMisuseInExpertMajor) {
-  expect_combine_refusals(full(1, small_shape(2, Layout::kExpertMajor)), false,
+  expect_combine_refusals(full_scenario(1, small_shape(2, Layout::kExpertMajor)), false,
                           {&kStructMisuses, &kTensorMisuses, &kPlainMisuses, &kWeightMisuses});
 }
 
 TEST(NcclEpCombine, RefusesMisuseInRankMajor) {
-  expect_combine_refusals(full(2, small_shape(2, Layout::kRankMajor)), true,
+  expect_combine_refusals(full_scenario(2, small_shape(2, Layout::kRankMajor)), true,
                           {&kStructMisuses, &kTensorMisuses, &kPlainMisuses, &kWindowMisuses});
 }
 
 const Misuses kFp4Misuses{
     {"no scales", [](Call& c) { c.inputs.scales = nullptr; }, kBadArgument, {"inputs.scales", "required"}},
-    {"scales of halves", [](Call& c) { c.scales.desc.datatype = ncclFloat16; }, kBadArgument,
+    {"scales of halves",
+     [](Call& c) { c.scales.desc.datatype = ncclFloat16; },
+     kBadArgument,
      {"inputs.scales", "float32"}},
     {"2-D scales", [](Call& c) { c.scales.desc.ndim = 2; }, kBadArgument, {"inputs.scales", "must be ["}},
     {"two scales a row", [](Call& c) { c.scales.sizes[2] = 2; }, kBadArgument, {"inputs.scales", "1]"}},
     {"FP16 rows",
-     [](Call& c) { c.tokens.desc.datatype = c.out_tokens.desc.datatype = ncclFloat16; }, kBadArgument,
+     [](Call& c) { c.tokens.desc.datatype = c.out_tokens.desc.datatype = ncclFloat16; },
+     kBadArgument,
      {"inputs.tokens", "bfloat16"}},
-    {"FP16 output", [](Call& c) { c.out_tokens.desc.datatype = ncclFloat16; }, kBadArgument,
+    {"FP16 output",
+     [](Call& c) { c.out_tokens.desc.datatype = ncclFloat16; },
+     kBadArgument,
      {"outputs.tokens", "bfloat16"}},
-    {"a width without whole blocks", [](Call& c) { c.tokens.sizes[2] = c.out_tokens.sizes[1] = 248; }, kBadArgument,
+    {"a width without whole blocks",
+     [](Call& c) { c.tokens.sizes[2] = c.out_tokens.sizes[1] = 248; },
+     kBadArgument,
      {"hidden is 248", "multiple of"}},
-    {"the wrong recipe for these tensors", [](Call& c) { c.config.quant_recipe = NCCL_EP_COMB_QUANT_NONE; },
-     kBadArgument, {"inputs.scales", "NULL"}},
+    {"the wrong recipe for these tensors",
+     [](Call& c) { c.config.quant_recipe = NCCL_EP_COMB_QUANT_NONE; },
+     kBadArgument,
+     {"inputs.scales", "NULL"}},
 };
 
 TEST(NcclEpCombine, RefusesMisuseOfFp4) {
   for (const Layout layout : {Layout::kExpertMajor, Layout::kRankMajor}) {
     oracle::Shape shape = small_shape(2, layout);
     shape.combine_recipe = oracle::CombineRecipe::kNvfp4;
-    expect_combine_refusals(full(3, shape), false, {&kFp4Misuses});
+    expect_combine_refusals(full_scenario(3, shape), false, {&kFp4Misuses});
   }
 }
 
 // ---- Staging ----
 
 TEST(NcclEpComplete, RefusesWhatIsNoHandleOrConfig) {
-  const Scenario scenario = full(4, small_shape(1, Layout::kExpertMajor));
+  const Scenario scenario = full_scenario(4, small_shape(1, Layout::kExpertMajor));
   const CommRanks ranks(1);
   ranks.on_all([&](int rank) {
     const GroupOwner group = make_group(ranks.comm(rank), group_config_for(scenario.c));
@@ -179,7 +218,7 @@ TEST(NcclEpComplete, RefusesWhatIsNoHandleOrConfig) {
 }
 
 TEST(NcclEpCombine, AnswersADispatchThatIsComplete) {
-  const Scenario scenario = full(7, small_shape(2, Layout::kExpertMajor));
+  const Scenario scenario = full_scenario(7, small_shape(2, Layout::kExpertMajor));
   const CommRanks ranks(2);
   ranks.on_all([&](int rank) {
     const GroupOwner group = make_group(ranks.comm(rank), group_config_for(scenario.c));
@@ -208,7 +247,7 @@ TEST(NcclEpCombine, AnswersADispatchThatIsComplete) {
 // Two micro-batches in flight; whatever else is started meanwhile is refused, and both arrive all the same.
 TEST(NcclEpComplete, TwoStagedOperationsMayBeOpenAndAThirdIsRefused) {
   const oracle::Shape shape = small_shape(2, Layout::kRankMajor);
-  const Scenario first_batch = full(5, shape), second_batch = full(6, shape);
+  const Scenario first_batch = full_scenario(5, shape), second_batch = full_scenario(6, shape);
   const CommRanks ranks(2);
   ranks.on_all([&](int rank) {
     const GroupOwner group = make_group(ranks.comm(rank), group_config_for(shape));

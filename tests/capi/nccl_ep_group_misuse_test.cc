@@ -102,31 +102,53 @@ const std::vector<Misuse<CreateGroupCall>>& group_misuses() {
       {"no config", [](Call& c) { c.config_arg = nullptr; }, ncclInvalidArgument, {"config", "NULL"}},
       {"wrong magic", [](Call& c) { c.config.magic = NCCL_EP_TENSOR_MAGIC; }, ncclInvalidArgument, {"config", "magic"}},
       {"short config", [](Call& c) { c.config.size = 95; }, ncclInvalidArgument, {"config", "95", "96"}},
-      {"unknown algorithm", [](Call& c) { set_enum(c.config.algorithm, 2); }, ncclInvalidArgument,
+      {"unknown algorithm",
+       [](Call& c) { set_enum(c.config.algorithm, 2); },
+       ncclInvalidArgument,
        {"algorithm", "0..1"}},
       {"no experts", [](Call& c) { c.config.num_experts = 0; }, ncclInvalidArgument, {"num_experts", "1.."}},
-      {"no tokens", [](Call& c) { c.config.max_dispatch_tokens_per_rank = 0; }, ncclInvalidArgument,
+      {"no tokens",
+       [](Call& c) { c.config.max_dispatch_tokens_per_rank = 0; },
+       ncclInvalidArgument,
        {"max_dispatch_tokens_per_rank", "1.."}},
-      {"no token bytes", [](Call& c) { c.config.max_token_bytes = 0; }, ncclInvalidArgument, {"max_token_bytes", "1.."}},
+      {"no token bytes",
+       [](Call& c) { c.config.max_token_bytes = 0; },
+       ncclInvalidArgument,
+       {"max_token_bytes", "1.."}},
       {"odd row in high throughput",
        [](Call& c) {
          c.config.algorithm = NCCL_EP_ALGO_HIGH_THROUGHPUT;
          c.config.max_token_bytes = 520;
        },
-       ncclInvalidArgument, {"max_token_bytes", "520", "multiple of 16"}},
-      {"an allocator that never frees", [](Call& c) { c.config.alloc.alloc_fn = never_called; }, ncclInvalidUsage,
+       ncclInvalidArgument,
+       {"max_token_bytes", "520", "multiple of 16"}},
+      {"an allocator that never frees",
+       [](Call& c) { c.config.alloc.alloc_fn = never_called; },
+       ncclInvalidUsage,
        {"alloc_fn", "free_fn"}},
-      {"an allocator that only frees", [](Call& c) { c.config.alloc.free_fn = never_called; }, ncclInvalidUsage,
+      {"an allocator that only frees",
+       [](Call& c) { c.config.alloc.free_fn = never_called; },
+       ncclInvalidUsage,
        {"alloc_fn", "free_fn"}},
-      {"too many processors", [](Call& c) { c.config.max_num_sms = 1'000'000; }, ncclInvalidUsage,
+      {"too many processors",
+       [](Call& c) { c.config.max_num_sms = 1'000'000; },
+       ncclInvalidUsage,
        {"max_num_sms", "1000000", "this device has"}},
-      {"unknown zero-copy mode", [](Call& c) { set_enum(c.config.zero_copy, 3); }, ncclInvalidArgument,
+      {"unknown zero-copy mode",
+       [](Call& c) { set_enum(c.config.zero_copy, 3); },
+       ncclInvalidArgument,
        {"zero_copy", "0..2"}},
-      {"unknown overflow policy", [](Call& c) { set_enum(c.config.overflow_policy, 3); },
-       ncclInvalidArgument, {"overflow_policy", "0..2"}},
-      {"a top-k above the experts", [](Call& c) { c.config.num_topk = c.config.num_experts + 1; }, ncclInvalidArgument,
+      {"unknown overflow policy",
+       [](Call& c) { set_enum(c.config.overflow_policy, 3); },
+       ncclInvalidArgument,
+       {"overflow_policy", "0..2"}},
+      {"a top-k above the experts",
+       [](Call& c) { c.config.num_topk = c.config.num_experts + 1; },
+       ncclInvalidArgument,
        {"num_topk", "0.."}},
-      {"a buffer too small", [](Call& c) { c.config.rdma_buffer_size = 4096; }, ncclInvalidUsage,
+      {"a buffer too small",
+       [](Call& c) { c.config.rdma_buffer_size = 4096; },
+       ncclInvalidUsage,
        {"rdma_buffer_size", "4096", "more than"}},
   };
   return table;
@@ -136,8 +158,7 @@ TEST(NcclEpGroup, RefusesWhatCannotBeAGroup) {
   const Scenario scenario(1, small_shape(2, Layout::kExpertMajor));
   const CommRanks ranks(2);
   ranks.on_all([&](int rank) {
-    expect_refusals<CreateGroupCall>(group_misuses(),
-                                     [&] { return CreateGroupCall(ranks.comm(rank), scenario.c); });
+    expect_refusals<CreateGroupCall>(group_misuses(), [&] { return CreateGroupCall(ranks.comm(rank), scenario.c); });
     // The communicator is none the worse for it.
     const GroupOwner group = make_group(ranks.comm(rank), group_config_for(scenario.c));
     EpRank ep(scenario, ranks.comm(rank), rank);
@@ -219,8 +240,13 @@ using Call = HandleCall;
 // What MemSize, Init and Create refuse alike.
 const HandleMisuses kShapeMisuses{
     {"no group", [](Call& c) { c.group = nullptr; }, ncclInvalidArgument, {"ep_group", "NULL"}},
-    {"no layout", [](Call& c) { c.layout = NCCL_EP_LAYOUT_UNSET; }, ncclInvalidArgument, {"expert-major", "rank-major"}},
-    {"a layout of the other algorithm", [](Call& c) { c.layout = NCCL_EP_LAYOUT_FLAT; }, ncclInvalidArgument,
+    {"no layout",
+     [](Call& c) { c.layout = NCCL_EP_LAYOUT_UNSET; },
+     ncclInvalidArgument,
+     {"expert-major", "rank-major"}},
+    {"a layout of the other algorithm",
+     [](Call& c) { c.layout = NCCL_EP_LAYOUT_FLAT; },
+     ncclInvalidArgument,
      {"expert-major", "rank-major"}},
     {"wrong magic", [](Call& c) { c.config.magic = 0; }, ncclInvalidArgument, {"config", "magic"}},
     {"short config", [](Call& c) { c.config.size = 15; }, ncclInvalidArgument, {"config", "15", "16"}},
@@ -228,38 +254,54 @@ const HandleMisuses kShapeMisuses{
 const HandleMisuses kTopkMisuses{
     {"top-k 0", [](Call& c) { c.topk = 0; }, ncclInvalidArgument, {"num_topk is 0", "1.."}},
     {"negative top-k", [](Call& c) { c.topk = -1; }, ncclInvalidArgument, {"num_topk is -1", "1.."}},
-    {"more than the experts", [](Call& c) { c.topk = c.ep.c.num_experts + 1; }, ncclInvalidArgument,
+    {"more than the experts",
+     [](Call& c) { c.topk = c.ep.c.num_experts + 1; },
+     ncclInvalidArgument,
      {"num_topk", "1..5"}},
 };
 const HandleMisuses kMemSizeMisuses{
     {"no place for the size", [](Call& c) { c.size_arg = nullptr; }, ncclInvalidArgument, {"size_out", "NULL"}},
 };
 const HandleMisuses kAlignmentMisuses{
-    {"alignment 3", [](Call& c) { c.config.dispatch_output_per_expert_alignment = 3; }, ncclInvalidArgument,
+    {"alignment 3",
+     [](Call& c) { c.config.dispatch_output_per_expert_alignment = 3; },
+     ncclInvalidArgument,
      {"dispatch_output_per_expert_alignment", "power of two"}},
     {"no place for the handle", [](Call& c) { c.handle_arg = nullptr; }, ncclInvalidArgument, {"handle", "NULL"}},
 };
 const HandleMisuses kMemoryMisuses{
-    {"2-D memory", [](Call& c) { c.handle_mem.set(c.ep.out_tokens, ncclUint8, {1, 4096}); }, ncclInvalidArgument,
+    {"2-D memory",
+     [](Call& c) {
+       c.handle_mem.set(c.ep.out_tokens, ncclUint8, {1, 4096});
+     },
+     ncclInvalidArgument,
      {"handle_mem", "[bytes] uint8"}},
-    {"memory of floats", [](Call& c) { c.handle_mem.set(c.ep.out_tokens, ncclFloat32, {1024}); }, ncclInvalidArgument,
+    {"memory of floats",
+     [](Call& c) { c.handle_mem.set(c.ep.out_tokens, ncclFloat32, {1024}); },
+     ncclInvalidArgument,
      {"handle_mem", "[bytes] uint8"}},
-    {"too little memory", [](Call& c) { c.handle_mem.set(c.ep.out_tokens, ncclUint8, {64}); }, ncclInvalidArgument,
+    {"too little memory",
+     [](Call& c) { c.handle_mem.set(c.ep.out_tokens, ncclUint8, {64}); },
+     ncclInvalidArgument,
      {"handle_mem", "64", "needed"}},
-    {"empty memory", [](Call& c) { c.handle_mem.set(DeviceBuffer(0), ncclUint8, {0}); }, ncclInvalidArgument,
+    {"empty memory",
+     [](Call& c) { c.handle_mem.set(DeviceBuffer(0), ncclUint8, {0}); },
+     ncclInvalidArgument,
      {"handle_mem", "ncclEpHandleMemSize"}},
     {"wrong magic",
      [](Call& c) {
        c.handle_mem.set(c.ep.out_tokens, ncclUint8, {4096});
        c.handle_mem.desc.magic = NCCL_EP_MAGIC;
      },
-     ncclInvalidArgument, {"handle_mem", "NCCL_EP_TENSOR_INIT"}},
+     ncclInvalidArgument,
+     {"handle_mem", "NCCL_EP_TENSOR_INIT"}},
     {"memory past the end of its window",
      [](Call& c) {
        c.handle_mem.set(c.ep.results, ncclUint8, {4096});
        c.handle_mem.desc.win_offset = c.ep.results.window_bytes() - 4080;
      },
-     ncclInvalidArgument, {"handle_mem", "does not fit its window"}},
+     ncclInvalidArgument,
+     {"handle_mem", "does not fit its window"}},
 };
 const HandleMisuses kIndexMisuses{
     {"no indices", [](Call& c) { c.topk_idx_arg = nullptr; }, ncclInvalidArgument, {"topk_idx", "NULL"}},
@@ -271,16 +313,25 @@ const HandleMisuses kIndexMisuses{
      [](Call& c) {
        c.topk_idx.set(c.ep.indices, ncclInt64, {c.ep.num_tokens, c.ep.topk, 1});
      },
-     ncclInvalidArgument, {"topk_idx", "[tokens, "}},
-    {"indices of floats", [](Call& c) { c.topk_idx.desc.datatype = ncclFloat32; }, ncclInvalidArgument,
+     ncclInvalidArgument,
+     {"topk_idx", "[tokens, "}},
+    {"indices of floats",
+     [](Call& c) { c.topk_idx.desc.datatype = ncclFloat32; },
+     ncclInvalidArgument,
      {"topk_idx", "int32 or int64"}},
-    {"indices of unsigned", [](Call& c) { c.topk_idx.desc.datatype = ncclUint64; }, ncclInvalidArgument,
+    {"indices of unsigned",
+     [](Call& c) { c.topk_idx.desc.datatype = ncclUint64; },
+     ncclInvalidArgument,
      {"topk_idx", "int32 or int64"}},
     {"no data", [](Call& c) { c.topk_idx.desc.data = nullptr; }, ncclInvalidArgument, {"topk_idx", "neither data"}},
-    {"more tokens than the group allows", [](Call& c) { c.topk_idx.sizes[0] = 9; }, ncclInvalidArgument,
+    {"more tokens than the group allows",
+     [](Call& c) { c.topk_idx.sizes[0] = 9; },
+     ncclInvalidArgument,
      {"topk_idx", "9", "max_dispatch_tokens_per_rank is 8"}},
-    {"layout_info, which belongs to the dispatch", [](Call& c) { c.layout_info_arg = &c.layout_info; },
-     ncclInvalidArgument, {"layout_info", "NULL"}},
+    {"layout_info, which belongs to the dispatch",
+     [](Call& c) { c.layout_info_arg = &c.layout_info; },
+     ncclInvalidArgument,
+     {"layout_info", "NULL"}},
 };
 const HandleMisuses kCreateMisuses{
     {"layout_info of wrong magic",
@@ -288,26 +339,32 @@ const HandleMisuses kCreateMisuses{
        c.layout_info_arg = &c.layout_info;
        c.layout_info.magic = 0;
      },
-     ncclInvalidArgument, {"layout_info", "magic"}},
+     ncclInvalidArgument,
+     {"layout_info", "magic"}},
     {"short layout_info",
      [](Call& c) {
        c.layout_info_arg = &c.layout_info;
        c.layout_info.size = 39;
      },
-     ncclInvalidArgument, {"layout_info", "39", "40"}},
+     ncclInvalidArgument,
+     {"layout_info", "39", "40"}},
     {"tokens without experts", [](Call& c) { c.topk_idx.sizes[1] = 0; }, ncclInvalidArgument, {"num_topk is 0"}},
-    {"more experts a token than there are", [](Call& c) { c.topk_idx.sizes[1] = 6; }, ncclInvalidArgument,
+    {"more experts a token than there are",
+     [](Call& c) { c.topk_idx.sizes[1] = 6; },
+     ncclInvalidArgument,
      {"num_topk is 6", "1..5"}},
     {"a top-k beyond all integers", [](Call& c) { c.topk_idx.sizes[1] = ~size_t(0); }, ncclInvalidArgument, {"top-k"}},
 };
 const HandleMisuses kUpdateMisuses{
     {"no handle", [](Call& c) { c.updated = nullptr; }, ncclInvalidArgument, {"handle", "NULL"}},
-    {"another top-k than the handle's", [](Call& c) { c.topk_idx.sizes[1] = 2; }, ncclInvalidArgument,
+    {"another top-k than the handle's",
+     [](Call& c) { c.topk_idx.sizes[1] = 2; },
+     ncclInvalidArgument,
      {"topk_idx", "[tokens, 3]"}},
 };
 
 TEST(NcclEpHandle, RefusesWhatCannotBeAHandle) {
-  const Scenario scenario(3, small_shape(2, Layout::kExpertMajor), oracle::Routing::kUniform, oracle::Fill::kFull);
+  const Scenario scenario = full_scenario(3, small_shape(2, Layout::kExpertMajor));
   const CommRanks ranks(2);
   ranks.on_all([&](int rank) {
     const GroupOwner group = make_group(ranks.comm(rank), group_config_for(scenario.c));
@@ -317,7 +374,8 @@ TEST(NcclEpHandle, RefusesWhatCannotBeAHandle) {
       SCOPED_TRACE("function " + std::to_string(int(function)));
       expect_refusals<HandleCall>(misuses, [&] { return HandleCall(function, ep, group.get(), handle.get()); });
     };
-    for (const auto* misuses : {&kShapeMisuses, &kTopkMisuses, &kMemSizeMisuses}) expect(HandleCall::kMemSize, *misuses);
+    for (const auto* misuses : {&kShapeMisuses, &kTopkMisuses, &kMemSizeMisuses})
+      expect(HandleCall::kMemSize, *misuses);
     for (const auto* misuses : {&kShapeMisuses, &kTopkMisuses, &kAlignmentMisuses, &kMemoryMisuses}) {
       expect(HandleCall::kInit, *misuses);
     }
@@ -350,7 +408,7 @@ TEST(NcclEpHandle, NeedsARoutingBeforeItIsUsed) {
 }
 
 TEST(NcclEpHandle, RefusesATamperedDescriptorOfTheLibrary) {
-  const Scenario scenario(5, small_shape(1, Layout::kExpertMajor), oracle::Routing::kUniform, oracle::Fill::kFull);
+  const Scenario scenario = full_scenario(5, small_shape(1, Layout::kExpertMajor));
   const CommRanks ranks(1);
   ranks.on_all([&](int rank) {
     const GroupOwner group = make_group(ranks.comm(rank), group_config_for(scenario.c));

@@ -1,6 +1,5 @@
 // Masks, aborts and what is not offered, through the C API.
 #include <chrono>
-#include <cstdlib>
 #include <latch>
 
 #include "capi/ep_rank.hpp"
@@ -155,7 +154,7 @@ TEST(NcclEpMask, ZeroCopyOnlyAndMasksExcludeEachOther) {
 
 TEST(NcclEpAbort, EndsADispatchThatWaitsForAMissingRank) {
   using Clock = std::chrono::steady_clock;
-  const Scenario scenario(4, small_shape(2, Layout::kExpertMajor), oracle::Routing::kUniform, oracle::Fill::kFull);
+  const Scenario scenario = full_scenario(4, small_shape(2, Layout::kExpertMajor));
   const CommRanks ranks(2);
   std::latch posted(1), ended(1);
   ranks.on_all([&](int rank) {

@@ -78,8 +78,8 @@ TEST_P(NcclEp, UnderstandsCallersOfTheFirstVersionAndOfALaterOne) {
       const Aged aged(handle_config, NCCL_EP_HANDLE_CONFIG_V1_SIZE, caller);
       ep.topk_idx.desc.size = caller == Caller::kNewer ? 200 : NCCL_EP_TENSOR_V1_SIZE;
       ncclEpHandle_t handle = nullptr;
-      expect_success(ncclEpCreateHandle(&handle, group, layout_of(scenario.c), ep.topk_idx.get(), nullptr, aged.get(),
-                                        nullptr));
+      expect_success(
+          ncclEpCreateHandle(&handle, group, layout_of(scenario.c), ep.topk_idx.get(), nullptr, aged.get(), nullptr));
       const HandleOwner handle_owner(handle);
       EXPECT_EQ(run_round_trip(ep, handle, nullptr, {.caller = caller}), "");
       const ncclEpCompleteConfig_t complete = NCCL_EP_COMPLETE_CONFIG_INIT;

@@ -33,6 +33,39 @@ TEST(LowLatency, TwoRanksOneTokenThereAndBack) {
   run_case(shape, oracle::Routing::kUniform, oracle::Fill::kFull, {});
 }
 
+// An id that names no expert is dropped, because peers wait for this rank, and then reported by the stream.
+TEST(LowLatency, AnImpossibleExpertIsReportedAndTheGroupGoesOn) {
+  ThreadRanks ranks(1);
+  ep::GroupConfig config;
+  config.num_experts = 2;
+  config.max_tokens_per_rank = 2;
+  config.max_token_bytes = 16;
+  auto group = ep::Group::create(ranks.comm(0), config);
+  ASSERT_TRUE(group.ok()) << group.status().to_string();
+  auto handle = ep::Handle::create(**group, ep::Layout::kExpertMajor, 1, nullptr, 0);
+  ASSERT_TRUE(handle.ok()) << handle.status().to_string();
+  std::vector<int64_t> experts{2, 1};
+  std::vector<uint8_t> tokens(32, 7), out(2 * 2 * 16, 0);
+  std::vector<int32_t> counts(2, -1);
+  ASSERT_TRUE((*handle)->update(ep::Tensor::of(experts.data(), DType::kInt64, {2, 1})).ok());
+  ep::DispatchArgs args;
+  args.tokens = ep::Tensor::of(tokens.data(), DType::kBfloat16, {2, 8});
+  args.out_tokens = ep::Tensor::of(out.data(), DType::kBfloat16, {2, 2, 8});
+  args.layout_info.expert_counters = ep::Tensor::of(counts.data(), DType::kInt32, {2});
+  const auto dispatch = [&] {
+    EXPECT_TRUE((*handle)->dispatch(args, ranks.stream_ref(0)).ok());
+    return ranks.stream(0).synchronize(Deadline::after_ns(10 * kSecond));
+  };
+  const Status bad = dispatch();
+  EXPECT_EQ(bad.code(), Code::kInvalidArgument);
+  EXPECT_NE(bad.message().find("topk_idx"), std::string::npos) << bad.message();
+  EXPECT_EQ(counts, (std::vector<int32_t>{0, 1}));  // the sound entry went its way
+  EXPECT_FALSE(ranks.stream(0).take_error().ok());
+  experts[0] = 0;
+  EXPECT_TRUE(dispatch().ok());
+  EXPECT_EQ(counts, (std::vector<int32_t>{1, 1}));
+}
+
 class LowLatencyModes : public ::testing::TestWithParam<std::tuple<oracle::Layout, bool, bool, int>> {};
 
 TEST_P(LowLatencyModes, MatchTheOracle) {

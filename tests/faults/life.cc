@@ -181,6 +181,8 @@ Status Life::run() {
 }
 
 void Life::unsettle() {
+  // What was posted still uses the handle; how it ends has been told, or is of no interest any more.
+  if (stream_) (void)stream_->synchronize(Deadline::after_ns(2 * options_.timeout_ns + kSecond));
   if (rank_io_) rank_io_->close();
   group_.reset();
   mask_.reset();

@@ -181,7 +181,8 @@ void Execution::count_operation(ThreadState& thread) {
 }
 
 void Execution::count_write(ThreadState& thread) {
-  if (thread.writes_left-- > 0) return;
+  if (thread.writes_left == UINT32_MAX || thread.writes_left-- > 0) return;
+  ++num_killed_;
   if (with_trace_) note(thread.idx, "is killed");
   thread.writes_left = 0;
   for (;;) pause(thread, Wait::kFinished);

@@ -41,6 +41,7 @@ class Execution {
   std::string describe_waits() const;
   std::vector<std::string> take_trace() { return std::move(trace_); }
   uint64_t fingerprint() const;
+  uint64_t num_killed() const { return num_killed_; }  // in all executions so far
 
   // Where the last run() stored something that did not end up last in modification order.
   const LocationSet& insertions() const { return insertions_; }
@@ -65,6 +66,7 @@ class Execution {
   void idle(int thread);
   void assert_that(int thread, bool condition, std::string_view message);
 
+  const uint64_t* clock() const { return program_.clock; }
   uint64_t history(int thread) const { return threads_[size_t(thread)]->history; }
   void set_history(int thread, uint64_t history) { threads_[size_t(thread)]->history = history; }
   void begin_round(int thread) { threads_[size_t(thread)]->polls.reset(); }
@@ -120,6 +122,7 @@ class Execution {
   bool is_cut_ = false;
   std::optional<Violation> violation_;
   uint32_t num_operations_ = 0;
+  uint64_t num_killed_ = 0;
   bool with_trace_ = false;
   std::vector<std::string> trace_;
   std::vector<uint16_t> distances_;

@@ -70,6 +70,7 @@ Report Explorer::run() {
     if (report_.num_executions % 256 == 0 && now_ns() - start_ns > options_.time_limit_ns) break;
   } while (!(report_.exhaustive = !backtrack()));
   report_.num_states = visited_.size();
+  report_.num_killed = execution_.num_killed();
   report_.seconds = double(now_ns() - start_ns) * 1e-9;
   return std::move(report_);
 }

@@ -61,6 +61,8 @@ struct Program {
   // Called after each execution that ran to its end; a text that is not empty is an assertion violated. The arena then
   // holds every word's last value. May be left out.
   std::function<std::string()> check_at_end;
+  // What platforms' now_ns() reads. A thread of the program may advance it; without one, time stands still.
+  const uint64_t* clock = nullptr;
 };
 
 struct Options {
@@ -84,6 +86,7 @@ struct Report {
   uint64_t num_states = 0;  // distinct; 0 without reductions
   size_t max_depth = 0;     // choices on the longest path
   double seconds = 0;
+  uint64_t num_killed = 0;  // times that a thread reached its max_shared_writes
   bool exhaustive = false;  // everything was explored, or a violation was found before any limit
   std::optional<Violation> violation;
   std::string to_string() const;

@@ -176,6 +176,101 @@ TEST(Explorer, SaysWhenALimitStoppedIt) {
   EXPECT_EQ(report.num_executions, 3u);
 }
 
+// --- how words may be used ---
+
+TEST(Explorer, WordsOfFourBytesAreApartFromTheirNeighbours) {
+  struct Halves {
+    uint32_t low, high;
+  };
+  const Report report = explore([](Arena& arena) {
+    auto* halves = arena.make<Halves>();
+    Program program;
+    program.threads.push_back({"T0", [=](ModelPlatform& p) { p.store_release(&halves->low, 7u); }});
+    program.threads.push_back({"T1", [=](ModelPlatform& p) {
+                                 p.store_relaxed(&halves->high, 9u);
+                                 while (p.load_acquire(&halves->low) != 7) p.idle();
+                                 p.assert_that(p.load_relaxed(&halves->high) == 9, "the neighbour is untouched");
+                               }});
+    program.check_at_end = [=] { return std::string(halves->low == 7 && halves->high == 9 ? "" : "a half is lost"); };
+    return program;
+  });
+  EXPECT_EQ(fault_of(report), std::nullopt) << report.to_string();
+}
+
+TEST(Explorer, AWordHasOneSize) {
+  EXPECT_EQ(fault_of(explore_waits({[](auto& p, Waits& w) {
+              p.store_release(&w.flag, 1);
+              p.load_acquire(reinterpret_cast<const uint32_t*>(&w.flag));
+            }})),
+            Fault::kBadAccess);
+}
+
+// One thread writes a word of that use, and optionally another one reads it without any order.
+Report explore_use(Arena::Use use, bool with_reader) {
+  return explore([=](Arena& arena) {
+    auto* word = arena.make<uint64_t>();
+    if (use == Arena::Use::kPrivate) arena.set_private(word, sizeof *word, 0);
+    if (use == Arena::Use::kConstant) arena.set_constant(word, sizeof *word);
+    if (use == Arena::Use::kMixed) arena.set_mixed(word, sizeof *word);
+    Program program;
+    program.threads.push_back({"T0", [=](ModelPlatform& p) {
+                                 p.store_relaxed(word, 1);
+                                 p.write(word, 2);
+                                 p.assert_that(p.fetch_add_relaxed(word, 1) == 2, "a thread sees its own writes");
+                               }});
+    if (with_reader) program.threads.push_back({"T1", [=](ModelPlatform& p) { p.read(word); }});
+    return program;
+  });
+}
+
+TEST(Explorer, APrivateWordIsForOneThreadInAnyWay) {
+  const Report alone = explore_use(Arena::Use::kPrivate, false);
+  EXPECT_EQ(fault_of(alone), std::nullopt) << alone.to_string();
+  EXPECT_EQ(alone.num_states, 0u);  // nothing to choose
+  EXPECT_EQ(fault_of(explore_use(Arena::Use::kPrivate, true)), Fault::kBadAccess);
+}
+
+TEST(Explorer, AConstantIsNotWritten) { EXPECT_EQ(fault_of(explore_use(Arena::Use::kConstant, false)), Fault::kBadAccess); }
+
+TEST(Explorer, PlainAccessesToAMixedWordMustBeOrdered) {
+  EXPECT_EQ(fault_of(explore_use(Arena::Use::kMixed, false)), std::nullopt);
+  EXPECT_EQ(fault_of(explore_use(Arena::Use::kMixed, true)), Fault::kDataRace);
+}
+
+TEST(Explorer, AKilledThreadWritesNoMore) {
+  std::set<uint64_t> seen;
+  const Report report = explore([&](Arena& arena) {
+    auto* words = arena.make<Waits>();
+    Program program;
+    program.threads.push_back({"T0", [=](ModelPlatform& p) {
+                                 for (uint64_t v : {1, 2, 3}) p.store_release(&words->flag, v);
+                               }});
+    program.threads.back().max_shared_writes = 2;
+    program.threads.push_back({"T1", [=, &seen](ModelPlatform& p) { seen.insert(p.load_acquire(&words->flag)); }});
+    return program;
+  });
+  EXPECT_EQ(fault_of(report), std::nullopt);
+  EXPECT_EQ(seen, (std::set<uint64_t>{0, 1, 2}));
+  EXPECT_GT(report.num_killed, 0u);
+}
+
+// A thread that says it knows nothing of what it read is in one state with those that read something else.
+TEST(Explorer, StatesOfEqualHistoryAreOne) {
+  const auto num_states = [](bool forgets) {
+    return explore_waits({[](auto& p, Waits& w) {
+                            for (uint64_t v : {1, 2, 3}) p.store_release(&w.flag, v);
+                          },
+                          [=](ModelPlatform& p, Waits& w) {
+                            for (int i = 0; i < 3; ++i) {
+                              p.load_acquire(&w.flag);
+                              if (forgets) p.set_history(0);
+                            }
+                          }})
+        .num_states;
+  };
+  EXPECT_LT(num_states(true), num_states(false));
+}
+
 TEST(Explorer, RefusesProgramsWithoutThreads) { EXPECT_TRUE(explore_waits({}).violation); }
 
 }  // namespace

@@ -58,9 +58,6 @@ class KernelPlatform : public ModelPlatform {
   void push(const char* source, char* const* destinations, int num_destinations, size_t num_bytes) const {
     for (int i = 0; i < num_destinations; ++i) ModelPlatform::push(source, destinations[i], num_bytes);
   }
-  // Time stands still: what a kernel does only after a while is not explored.
-  uint64_t now_ns() const { return 0; }
-
   template <class Coop>
   void copy_together(Coop /*coop*/, char* destination, const char* source, size_t num_bytes) const {
     ModelPlatform::push(source, destination, num_bytes);
@@ -80,6 +77,8 @@ class KernelPlatform : public ModelPlatform {
     execution_.plain(thread_, true, true, out, sizeof sum);
     execution_.put(out, &sum, sizeof sum);
   }
+
+  uint64_t now_ns() const { return execution_.clock() == nullptr ? 0 : load_relaxed(execution_.clock()); }
 
   // The scans of the platforms' contract (platform/host.hpp), on memory that other warps may read.
   bool stable_ranks(const int32_t* keys, int num_keys, int32_t* counts, int32_t* out, int32_t capacity = 0) const {

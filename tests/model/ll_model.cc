@@ -53,6 +53,14 @@ Report explore_ll(const LlCase& c, const Kernels& kernels, const Options& option
           }
         }
         program.threads.back().max_shared_writes = c.last_rank_writes;
+        if (c.num_ticks > 0) {
+          program.clock = world->clock();
+          program.threads.push_back({"clock", [=](ModelPlatform& p) {
+                                       for (uint64_t tick = 1; tick <= c.num_ticks; ++tick) {
+                                         p.store_relaxed(world->clock(), tick * kSecond);
+                                       }
+                                     }});
+        }
         if (c.suspects) {
           program.threads.push_back({"watchdog", [=](ModelPlatform& p) {
                                        for (int rank = 0; rank + 1 < c.num_ranks; ++rank) {

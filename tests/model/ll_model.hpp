@@ -21,6 +21,7 @@ struct LlCase {
   bool in_place = false;  // outputs and expert results in windows
   // One letter an operation: D dispatch, C combine; d, c their send halves alone; r the receive half of the oldest.
   std::string script = "DCDC";
+  uint64_t num_ticks = 0;  // of a second, each at any moment: staged sends give up waiting for consent
   bool masks = false;
   bool suspects = false;  // each other rank is told at some moment that the last one is gone, be it true or not
   uint32_t last_rank_writes = UINT32_MAX;  // the last rank is killed before it writes to shared memory once more

@@ -33,7 +33,7 @@ std::vector<LlStep> parse_script(const std::string& script) {
   std::vector<LlStep> steps;
   std::deque<LlStep> staged;
   LlStep last_dispatch{};
-  uint64_t tag = kNumBanks;  // as Group::make_state() starts
+  uint64_t tag = kNumBanks;  // before the first operation
   int num_dispatches = 0, num_staged = 0;
   for (const char letter : script) {
     LlStep step{};
@@ -66,6 +66,8 @@ LlWorld::LlWorld(Arena& arena, const LlCase& c) : c_(c), steps_(parse_script(c.s
   owner_ = arena.make_array<int32_t>(size_t(c_.num_ranks));
   local_ = arena.make_array<int32_t>(size_t(c_.num_ranks));
   abort_ = arena.make<uint32_t>();
+  clock_ = arena.make<uint64_t>();
+  arena.name(clock_, "clock");
   weights_ = arena.make_array<float>(size_t(c_.num_tokens * c_.topk));
   for (int expert = 0; expert < c_.num_ranks; ++expert) owner_[expert] = expert;
   for (int entry = 0; entry < c_.num_tokens * c_.topk; ++entry) weights_[entry] = float(entry % c_.topk + 1);
@@ -89,8 +91,9 @@ void LlWorld::make_rank(Arena& arena, int rank) {
   arena.name(own.payload, text("payload[rank ", rank, "]"));
   arena.name(own.tokens, text("tokens[rank ", rank, "]"));
   arena.name(own.combined, text("combined[rank ", rank, "]"));
-  own.state = arena.make<ep::LlState>();
-  own.state->tag = own.state->base = kNumBanks;
+  ep::LlState state{};
+  state.tag = state.base = kNumBanks;  // as Group::make_state() does
+  own.state = arena.make<ep::LlState>(state);
   own.report = arena.make<ep::LlReport>();
   own.mask = arena.make_array<int32_t>(num_ranks);
   for (size_t peer = 0; peer < num_ranks; ++peer) own.mask[peer] = 1;
@@ -188,10 +191,12 @@ void LlWorld::declare_lines(Arena& arena, int rank) {
       arena.name(&line->num_rows, text("num_rows", place));
       arena.name(&line->done, text("done", place));
       arena.name(&line->expelled, text("expelled", place));
+      arena.name(&line->failed, text("failed", place));
       arena.name(control_[size_t(rank)] + layout_.counts(bank, from), text("counts", place));
       arena.name(payload_[size_t(rank)] + layout_.inbox(bank, from), text("inbox", place));
       arena.name(payload_[size_t(rank)] + layout_.outbox(bank, from), text("outbox[bank ", bank, "][", rank, " -> ", from, "]"));
       arena.set_constant(&line->admit, sizeof line->admit);  // nobody comes back
+      arena.set_constant(&line->failed, sizeof line->failed);  // nobody fails for good
     }
   }
 }

@@ -38,6 +38,7 @@ class LlWorld {
   // before the next begins.
   uint64_t* launched(int rank) const { return &ranks_[size_t(rank)].kernels[0]; }
   uint64_t* joined(int rank) const { return &ranks_[size_t(rank)].kernels[1]; }
+  uint64_t* clock() const { return clock_; }
   uint32_t* peer_state(int rank, int peer) const { return &ranks_[size_t(rank)].peer_state[peer]; }
 
  private:
@@ -80,6 +81,7 @@ class LlWorld {
   std::vector<char*> out_windows_[2], result_windows_[2];  // by handle
   int32_t *owner_, *local_;
   uint32_t* abort_;
+  uint64_t* clock_;
   float* weights_;
   std::vector<int32_t*> routing_;  // [dispatch][rank] -> [token][k]
 };

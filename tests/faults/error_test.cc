@@ -1,0 +1,120 @@
+// Failures of the host side: every place that can fail does, on one rank or on all. The call says so, everybody's calls
+// end, nothing leaks, and the same processes can start afresh.
+#include <gtest/gtest.h>
+
+#include "base/failpoint.hpp"
+#include "faults/failpoint_list.hpp"
+#include "faults/life.hpp"
+#include "platform/host/memory.hpp"
+#include "platform/host/wait.hpp"
+#include "support/process_ranks.hpp"
+
+namespace switchyard::testing {
+namespace {
+
+constexpr int kNumRanks = 3;
+constexpr int kAllRanks = -1;
+
+struct Failure {
+  const char* place;
+  int rank;
+  int hit;
+
+  std::string name() const {
+    return text(place, "@", hit, rank == kAllRanks ? " on all ranks" : text(" on rank ", rank));
+  }
+};
+
+// Later hits fail with more to clean up: windows beside the first, groups with windows.
+std::vector<Failure> all_failures() {
+  std::vector<Failure> failures;
+  for (const FailpointPlace& place : all_failpoints()) {
+    if (!place.can_fail) continue;
+    const bool is_hub = place.starts_with("node_link.hub_");
+    const bool again = place.starts_with("window.") || place.starts_with("node_link.") || place.starts_with("ep.");
+    for (const int rank : {is_hub ? 0 : 1, kAllRanks}) {
+      // "All ranks" of a star are its hub, or all but its hub: the rest learns of it.
+      for (int hit = 1; hit <= (again ? 2 : 1); ++hit) failures.push_back({place.name, rank, hit});
+    }
+  }
+  return failures;
+}
+
+struct Footprint {
+  int num_fds = num_open_fds();
+  size_t num_bytes = DeviceMemory::instance().num_bytes_allocated();
+  bool operator==(const Footprint&) const = default;
+};
+
+LifeOptions options_for(const Failure& failure) {
+  LifeOptions options;
+  options.masks = std::string_view(failure.place).starts_with("mask.");
+  options.timeout_ns = 300 * kMillisecond;  // what the others wait for an operation that was never posted
+  options.comm_timeout_ns = 1500 * kMillisecond;  // and for a rank that left a collective call
+  return options;
+}
+
+std::string fail_once(Communicator& meeting, const Failure& failure) {
+  const auto job = FreshJob::create(meeting);
+  if (!job.ok()) return job.status().to_string();
+  const std::string filter = failure.rank == kAllRanks ? "" : text("#", failure.rank);
+  if (const Status set = set_failpoint(failure.place, text("error@", failure.hit, filter)); !set.ok()) return set.to_string();
+  Life life(options_for(failure), job->id, meeting.rank());
+  const Status status = life.run();
+  life.leave();
+  clear_failpoints();
+  if (!life.wrong().empty()) return life.wrong();
+  const bool hit_here = status.message() == text("failpoint ", failure.place);
+  if (failure.rank == meeting.rank() && !hit_here) return "did not fail there but: " + status.to_string();
+  return status.ok() ? "the failure of another rank went unnoticed" : "";
+}
+
+std::string live_once(Communicator& meeting, const Failure& failure) {
+  const auto job = FreshJob::create(meeting);
+  if (!job.ok()) return job.status().to_string();
+  LifeOptions options = options_for(failure);
+  options.timeout_ns = options.comm_timeout_ns = 30 * kSecond;
+  options.windows = true;
+  Life life(options, job->id, meeting.rank());
+  const Status status = life.run();
+  return status.ok() ? life.wrong() : status.to_string();
+}
+
+// Failures one after another, in the same processes.
+std::string fail_and_start_afresh(const RankProcess& self) {
+  const auto meeting = Communicator::create(self.id, self.rank, self.num_ranks, {});
+  if (!meeting.ok()) return meeting.status().to_string();
+  if (const std::string fault = live_once(*meeting.value(), {"", 0, 0}); !fault.empty()) return fault;
+  const Footprint before;
+  for (const Failure& failure : all_failures()) {
+    if (const std::string fault = fail_once(*meeting.value(), failure); !fault.empty()) {
+      return text(failure.name(), ": ", fault);
+    }
+    // Threads of the job may still be closing what they had when their owner's call returned.
+    if (wait_until([&] { return Footprint() == before; }, Deadline::after_ns(2 * kSecond)) != WaitResult::kReady) {
+      const Footprint after;
+      return text(failure.name(), ": ", before.num_fds, " descriptors and ", before.num_bytes, " bytes before, ",
+                  after.num_fds, " and ", after.num_bytes, " after");
+    }
+    if (const std::string fault = live_once(*meeting.value(), failure); !fault.empty()) {
+      return text("after ", failure.name(), ": ", fault);
+    }
+  }
+  return "";
+}
+
+TEST(ErrorTest, EveryHostSideFailureIsReportedLeaksNothingAndLeavesTheProcessFitForAnotherStart) {
+  auto ranks = ProcessRanks::start({.num_ranks = kNumRanks, .body = "fail_and_start_afresh"});
+  ASSERT_TRUE(ranks.ok()) << ranks.status().to_string();
+  EXPECT_EQ(ranks.value()->wait(Deadline::after_ns(280 * kSecond)), "");
+}
+
+TEST(ErrorList, HasEveryPlaceThatCanFail) { EXPECT_GE(all_failures().size(), 50u); }
+
+}  // namespace
+}  // namespace switchyard::testing
+
+int main(int argc, char** argv) {
+  using namespace switchyard::testing;
+  return process_ranks_main(argc, argv, {{"fail_and_start_afresh", fail_and_start_afresh}});
+}

@@ -1,0 +1,247 @@
+# Deliberate faults in the protocol sources. A mutant is a copy of one header in which one text is replaced; the kernels
+# are compiled against it and explored in a scenario that must find the fault.
+#
+# switchyard_mutant(name header scenario faults old new)
+#   header    relative to src/ or include/
+#   scenario  of scenarios.cc
+#   faults    that count as finding it, separated by |; a rank that notices that something is wrong and fails the
+#             operation writes words that are declared constant, which is a bad access
+#   old, new  texts; old must occur exactly once, or the configure step fails: then the source has changed, and the mutant
+#             has to be looked at again.
+
+function(switchyard_require_once header old)
+  file(READ ${header} source)
+  string(FIND "${source}" "${old}" first)
+  string(FIND "${source}" "${old}" last REVERSE)
+  if(first EQUAL -1 OR NOT first EQUAL last)
+    message(FATAL_ERROR "${header} is to contain this text exactly once, for tests/model; it has changed:\n${old}")
+  endif()
+  set_property(DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR} APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${header})
+endfunction()
+
+set(SWITCHYARD_MUTANTS "")      # objects
+set(SWITCHYARD_MUTANT_LIST "")  # what the test includes
+
+function(switchyard_mutant name header scenario faults old new)
+  set(path ${CMAKE_SOURCE_DIR}/src/${header})
+  if(NOT EXISTS ${path})
+    set(path ${CMAKE_SOURCE_DIR}/include/${header})
+  endif()
+  switchyard_require_once(${path} "${old}")
+  file(READ ${path} source)
+  string(REPLACE "${old}" "${new}" mutated "${source}")
+  set(folder ${CMAKE_CURRENT_BINARY_DIR}/mutants/${name})
+  switchyard_write_if_different(${folder}/${header} "${mutated}")
+
+  list(LENGTH SWITCHYARD_MUTANTS num_mutants)
+  math(EXPR tag "${num_mutants} + 1")
+  add_library(model_mutant_${name} OBJECT mutant.cc)
+  target_include_directories(model_mutant_${name} BEFORE PRIVATE ${folder})
+  target_include_directories(model_mutant_${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+  target_link_libraries(model_mutant_${name} PRIVATE switchyard_flags)
+  target_compile_definitions(model_mutant_${name} PRIVATE SWITCHYARD_MUTANT_FUNCTION=mutant_${name}
+    SWITCHYARD_MUTANT_TAG=${tag})
+  target_compile_options(model_mutant_${name} PRIVATE -O1 -g0 -w)  # there are many, and they are not to be fixed
+
+  set(SWITCHYARD_MUTANTS ${SWITCHYARD_MUTANTS} $<TARGET_OBJECTS:model_mutant_${name}> PARENT_SCOPE)
+  string(APPEND SWITCHYARD_MUTANT_LIST "SWITCHYARD_MUTANT(${name}, \"${scenario}\", \"${faults}\")\n")
+  set(SWITCHYARD_MUTANT_LIST "${SWITCHYARD_MUTANT_LIST}" PARENT_SCOPE)
+endfunction()
+
+# So that an unchanged copy is not compiled again.
+function(switchyard_write_if_different file content)
+  if(EXISTS ${file})
+    file(READ ${file} present)
+    if(present STREQUAL content)
+      return()
+    endif()
+  endif()
+  file(WRITE ${file} "${content}")
+endfunction()
+
+# --- arrival: rows are there before they are told ---
+
+switchyard_mutant(arrival_relaxed ep/ll_context.hpp ExpertMajorThroughInboxes "data race"
+  [[p.store_release(&line->arrival, tag);]] [[p.store_relaxed(&line->arrival, tag);]])
+switchyard_mutant(arrival_read_relaxed ep/ll_context.hpp ExpertMajorThroughInboxes "data race"
+  [[uint64_t seen = p.load_acquire(word);]] [[uint64_t seen = p.load_relaxed(word);]])
+switchyard_mutant(arrival_told_with_the_plan ep/ll_dispatch.hpp ExpertMajorThroughInboxes "data race|assertion"
+  [[if (p_.read(&plan_[at_.num_to(peer)]) == 0 && !c_.masked(peer)) c_.tell_arrival(peer, 0, arrival_flags());]]
+  [[if (!c_.masked(peer)) c_.tell_arrival(peer, uint32_t(p_.read(&plan_[at_.num_to(peer)])), arrival_flags());]])
+switchyard_mutant(rows_not_drained ep/ll_dispatch.hpp ExpertMajorThroughInboxes "data race"
+  [[    p_.drain();
+    for (int k = 0; k < c_.op.topk; ++k) count_sent(token_ * c_.op.topk + k);]]
+  [[    for (int k = 0; k < c_.op.topk; ++k) count_sent(token_ * c_.op.topk + k);]])
+switchyard_mutant(rows_counted_before_push ep/ll_dispatch.hpp ExpertMajorThroughInboxes "data race"
+  [[    p_.push(row.token, token_places, num_tokens, c_.op.token_bytes);
+    if (c_.op.scale_bytes) p_.push(row.scale, scale_places, num_scales, c_.op.scale_bytes);
+    SWITCHYARD_KERNEL_FAILPOINT("ll.dispatch.row_pushed");
+    p_.drain();
+    for (int k = 0; k < c_.op.topk; ++k) count_sent(token_ * c_.op.topk + k);]]
+  [[    for (int k = 0; k < c_.op.topk; ++k) count_sent(token_ * c_.op.topk + k);
+    p_.push(row.token, token_places, num_tokens, c_.op.token_bytes);
+    p_.drain();]])
+switchyard_mutant(arrival_of_an_earlier_epoch ep/ll_context.hpp ExpertMajorThroughInboxes "data race|assertion|deadlock"
+  [[if (seen == want || (at_least && seen > want)) return Await::kReady;]]
+  [[if (seen == want || seen + kNumBanks == want || (at_least && seen > want)) return Await::kReady;]])
+switchyard_mutant(arrival_of_any_epoch ep/ll_context.hpp DispatchesThroughInboxes "data race|assertion|deadlock"
+  [[if (seen == want || (at_least && seen > want)) return Await::kReady;]] [[if (seen != 0) return Await::kReady;]])
+
+# --- banks: used again only when they are free ---
+
+switchyard_mutant(bank_not_awaited ep/ll_dispatch.hpp TwoDispatchesInFlight
+  "data race|assertion|bad access"
+  [[      if (c_.bank_free(next_peer_) == Await::kNotYet) return false;]] [[]])
+switchyard_mutant(bank_awaited_an_epoch_too_little ep/ll_context.hpp TwoDispatchesInFlight
+  "data race|assertion|bad access"
+  [[const uint64_t previous = tag - kNumBanks;]] [[const uint64_t previous = tag - kNumBanks - 1;]])
+switchyard_mutant(done_before_rows_are_unpacked ep/ll_dispatch.hpp TwoDispatchesInFlight "data race"
+  [[    ++source_to_scan_;]] [[    ++source_to_scan_;
+    p_.store_release(&c_.told(source)->done, c_.tag);]])
+switchyard_mutant(done_relaxed ep/ll_kernel.hpp TwoDispatchesInFlight "data race"
+  [[c.p.store_release(&c.told(peer)->done, c.tag);]] [[c.p.store_relaxed(&c.told(peer)->done, c.tag);]])
+switchyard_mutant(done_never_told ep/ll_kernel.hpp TwoDispatchesInFlight "deadlock"
+  [[if (!c.masked(peer)) c.p.store_release(&c.told(peer)->done, c.tag);]] [[]])
+switchyard_mutant(unpacking_not_drained ep/ll_dispatch.hpp TwoDispatchesInFlight "data race"
+  [[      p_.drain();
+      done_ = true;]] [[      done_ = true;]])
+switchyard_mutant(wrong_bank_in_receive_half ep/ll_context.hpp TwoDispatchesInFlight
+  "data race|assertion|deadlock|bad access"
+  [[bank = int(tag % kNumBanks);]] [[bank = int((tag + (op.part == LlPart::kReceive ? 1 : 0)) % kNumBanks);]])
+switchyard_mutant(rows_of_the_other_bank ep/ll_dispatch.hpp ExpertMajorThroughInboxes "data race|assertion"
+  [[return c_.inbox(c_.rank(), source) + message * c_.message().stride(payload);]]
+  [[return c_.group().payload[c_.rank()] + c_.group().layout.inbox(1 - c_.bank, source) +
+           message * c_.message().stride(payload);]])
+switchyard_mutant(staged_tag_of_the_wrong_slot ep/ll_context.hpp TwoDispatchesInFlight
+  "data race|assertion|deadlock"
+  [[p.load_relaxed(&state.staged_tag[op.slot])]] [[p.load_relaxed(&state.staged_tag[1 - op.slot])]])
+
+# --- in place: nobody writes an output, or a result, that its owner still uses ---
+
+switchyard_mutant(consent_not_awaited ep/ll_dispatch.hpp ExpertMajorInPlace "data race|assertion"
+  [[      if (consent == Await::kNotYet) return go_on_without_consent();]] [[]])
+switchyard_mutant(in_place_without_consent ep/ll_dispatch.hpp StagedInPlaceWithoutConsent "data race|assertion"
+  [[if (c_.op.part != LlPart::kSend || p_.now_ns() - consented_ns_ < kConsentPatienceNs) return false;]]
+  [[if (c_.op.part != LlPart::kSend || p_.now_ns() - consented_ns_ < kConsentPatienceNs) return false;
+    in_place_ = true;]])
+switchyard_mutant(consent_before_counts ep/ll_dispatch.hpp ExpertMajorInPlace "data race"
+  [[    const LlGroupView& group = c_.group();
+    if (c_.op.expert_major) {]] [[    const LlGroupView& group = c_.group();
+    p_.store_release(&c_.told(peer)->consent, c_.tag);
+    if (c_.op.expert_major) {]])
+switchyard_mutant(consent_relaxed ep/ll_dispatch.hpp ExpertMajorInPlace "data race"
+  [[p_.store_release(&line->consent, c_.tag);]] [[p_.store_relaxed(&line->consent, c_.tag);]])
+switchyard_mutant(readers_not_awaited ep/ll_kernel.hpp CombinesInPlace "data race"
+  [[if (op.kind == LlKind::kCombine && op.in_place && p.warp_idx() == 0) {]] [[if (op.topk == 0) {]])
+switchyard_mutant(results_offered_before_the_line ep/ll_combine.hpp ExpertMajorInPlace "data race"
+  [[    LlLine* line = c_.told(reader);
+    if (p_.lane() == 0) {]] [[    LlLine* line = c_.told(reader);
+    c_.tell_arrival(reader, uint32_t(num_received(reader)), kRowsInPlace);
+    if (p_.lane() == 0) {]])
+
+# --- combine ---
+
+switchyard_mutant(outbox_not_awaited ep/ll_combine.hpp TwoCombinesInFlight
+  "data race|assertion|bad access"
+  [[      if (c_.bank_free(next_peer_) == Await::kNotYet) return false;]] [[]])
+switchyard_mutant(results_not_drained ep/ll_combine.hpp ExpertMajorThroughInboxes "data race"
+  [[    p_.drain();
+    const int goal]] [[    const int goal]])
+switchyard_mutant(results_told_before_they_are_staged ep/ll_combine.hpp ExpertMajorThroughInboxes
+  "data race|assertion"
+  [[else if (num_received(reader) == 0) c_.tell_arrival(reader, 0, 0);]]
+  [[else c_.tell_arrival(reader, uint32_t(num_received(reader)), 0);]])
+switchyard_mutant(sums_not_drained ep/ll_combine.hpp TwoCombinesInFlight "data race"
+  [[    p_.drain();
+    stage_ = Stage::kDone;]] [[    stage_ = Stage::kDone;]])
+switchyard_mutant(sums_without_waiting ep/ll_combine.hpp ExpertMajorThroughInboxes "data race|assertion"
+  [[    if (arrival == Await::kNotYet) return false;]] [[]])
+
+# --- several warps of one rank ---
+
+switchyard_mutant(plan_published_before_it_is_made ep/ll_dispatch.hpp TwoWarpsAlone "data race|bad access"
+  [[    build_plan(c_, /*once_per_rank=*/true);]]
+  [[    p_.store_release(&c_.bank_state().plan_ready, kPlanInbox);
+    build_plan(c_, /*once_per_rank=*/true);]])
+switchyard_mutant(plan_published_relaxed ep/ll_dispatch.hpp TwoWarpsAlone "data race"
+  [[p_.store_release(&c_.bank_state().plan_ready, in_place_ ? kPlanInPlace : kPlanInbox);]]
+  [[p_.store_relaxed(&c_.bank_state().plan_ready, in_place_ ? kPlanInPlace : kPlanInbox);]])
+switchyard_mutant(rows_counted_relaxed ep/ll_dispatch.hpp TwoWarpsAlone "data race"
+  [[if (p_.fetch_add(&c_.rows_sent(dest), 1) + 1 == uint64_t(goal)) {]]
+  [[if (p_.fetch_add_relaxed(&c_.rows_sent(dest), 1) + 1 == uint64_t(goal)) {]])
+switchyard_mutant(scan_published_relaxed ep/ll_dispatch.hpp TwoWarpsAlone "data race"
+  [[p_.store_release(&c_.bank_state().num_scanned, uint64_t(source_to_scan_));]]
+  [[p_.store_relaxed(&c_.bank_state().num_scanned, uint64_t(source_to_scan_));]])
+switchyard_mutant(sums_published_relaxed ep/ll_combine.hpp TwoWarpsAlone "data race"
+  [[p_.store_release(&c_.bank_state().all_arrived, uint64_t{1});]]
+  [[p_.store_relaxed(&c_.bank_state().all_arrived, uint64_t{1});]])
+switchyard_mutant(first_warp_closes ep/ll_kernel.hpp TwoWarpsAlone "data race|deadlock|assertion"
+  [[if (c.p.fetch_add(&bank.warps_finished, 1) + 1 != uint64_t(c.p.num_warps())) return;]]
+  [[if (c.p.fetch_add(&bank.warps_finished, 1) != 0) return;]])
+
+# --- a rank that is given up on ---
+
+switchyard_mutant(expulsion_not_told ep/ll_context.hpp SuspectedRank "deadlock"
+  [[      if (!expelled_by(peer)) p.store_relaxed(&line_at(peer, 0, rank())->expelled, tag);]] [[]])
+switchyard_mutant(rows_of_a_rank_that_was_given_up ep/ll_dispatch.hpp SuspectedRank "data race|assertion"
+  [[uint32_t num_rows = arrival == Await::kReady ? p_.read(&line->num_rows) : 0;]]
+  [[uint32_t num_rows = p_.read(&line->num_rows);]])
+switchyard_mutant(given_up_without_a_mask ep/ll_context.hpp SuspectedRank "data race|assertion|deadlock"
+  [[      p.store_relaxed(&group().mask[peer], 0);]] [[]])
+
+# --- device API ---
+
+switchyard_mutant(signal_before_the_copy switchyard/device/gin.hpp Puts "data race|assertion"
+  [[      p_.copy_together(coop, to.lsa(to_offset, peer), from.local(from_offset), num_bytes);
+      p_.drain();
+      coop.sync();
+      if (coop.thread_rank() == 0) add_signal(peer, remote);]]
+  [[      if (coop.thread_rank() == 0) add_signal(peer, remote);
+      p_.copy_together(coop, to.lsa(to_offset, peer), from.local(from_offset), num_bytes);
+      p_.drain();]])
+switchyard_mutant(put_not_drained switchyard/device/gin.hpp Puts "data race"
+  [[      p_.drain();
+      coop.sync();]] [[      coop.sync();]])
+switchyard_mutant(signal_relaxed switchyard/device/gin.hpp Puts "data race"
+  [[p_.add_release_thread(comm_.resources]] [[p_.fetch_add_relaxed(comm_.resources]])
+switchyard_mutant(signal_read_relaxed switchyard/device/gin.hpp Puts "data race"
+  [[return p_.load_acquire(comm_.resources]] [[return p_.load_relaxed(comm_.resources]])
+switchyard_mutant(value_after_its_signal switchyard/device/gin.hpp PutsOfValues "assertion"
+  [[      p_.store_relaxed_thread(to.template lsa_as<T>(to_offset, peer), value);
+      add_signal(peer, remote);]]
+  [[      add_signal(peer, remote);
+      p_.store_relaxed_thread(to.template lsa_as<T>(to_offset, peer), value);]])
+switchyard_mutant(barrier_arrival_relaxed switchyard/device/barrier.hpp BarrierOfTwo "data race"
+  [[p_.store_release(inbox(world_rank, comm_.world.rank), epoch);]]
+  [[p_.store_relaxed(inbox(world_rank, comm_.world.rank), epoch);]])
+switchyard_mutant(barrier_read_relaxed switchyard/device/barrier.hpp BarrierOfTwo "data race"
+  [[rolling_at_least(p_.load_acquire(inbox(]] [[rolling_at_least(p_.load_relaxed(inbox(]])
+switchyard_mutant(barrier_epoch_not_advanced switchyard/device/barrier.hpp BarrierOfTwo "data race|assertion"
+  [[    p_.store_relaxed(&comm_.barrier_epochs[index_], epoch);]] [[]])
+switchyard_mutant(barrier_of_the_last_epoch switchyard/device/barrier.hpp BarrierOfTwo "data race|assertion"
+  [[const BarrierResult result = wait_for_members(epoch);]] [[const BarrierResult result = wait_for_members(epoch - 1);]])
+switchyard_mutant(barrier_forgets_a_member switchyard/device/barrier.hpp BarrierOfThree "data race|assertion"
+  [[      while (member < comm_.lsa.num_ranks && heard(comm_.lsa.world_rank(member), epoch)) ++member;
+      return member == comm_.lsa.num_ranks;]]
+  [[      while (member < comm_.lsa.num_ranks && heard(comm_.lsa.world_rank(member), epoch)) ++member;
+      return member + 1 >= comm_.lsa.num_ranks;]])
+
+# --- what stream_model.hpp was extracted from: these lines are in its functions ---
+
+set(SWITCHYARD_STREAM_SOURCE ${CMAKE_SOURCE_DIR}/src/platform/host/stream.cc)
+foreach(line
+    "posted_.store(sequence + 1, std::memory_order_release)"
+    "stopping_.store(true, std::memory_order_release)"
+    "worker_sleeps_.exchange(1, std::memory_order_acq_rel)"
+    "while (idle() && !stopping_.load(std::memory_order_relaxed) && worker_sleeps_.load(std::memory_order_relaxed) != 0) {"
+    "futex_wait(worker_sleeps_, 1, "
+    "completed_.store(sequence + 1, std::memory_order_release)"
+    "wake_at_.fetch_or(0, std::memory_order_acq_rel)"
+    "wake_at_.store(0, std::memory_order_release)"
+    "num_wakes_.fetch_add(1, std::memory_order_release)"
+    "futex_wake_all(num_wakes_)"
+    "num_wakes_.load(std::memory_order_acquire)"
+    "wake_at_.compare_exchange_weak(seen, wanted, std::memory_order_acq_rel, std::memory_order_relaxed)"
+    "if (completed() < sequence) futex_wait(num_wakes_, num_wakes, deadline)")
+  switchyard_require_once(${SWITCHYARD_STREAM_SOURCE} "${line}")
+endforeach()

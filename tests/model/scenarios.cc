@@ -1,0 +1,103 @@
+#include "model/scenarios.hpp"
+
+#include "model/device_model.hpp"
+#include "model/ll_model.hpp"
+
+namespace switchyard::model {
+namespace {
+
+Scenario low_latency(std::string name, LlCase c, bool is_long = false) {
+  return {std::move(name), is_long,
+          [=](const Kernels& kernels, const Options& options) { return explore_ll(c, kernels, options); }};
+}
+Scenario barrier(std::string name, int num_members, bool is_world) {
+  return {std::move(name), false, [=](const Kernels& kernels, const Options& options) {
+            return explore_barrier(num_members, 3, is_world, kernels, options);
+          }};
+}
+Scenario puts(std::string name, bool by_value) {
+  return {std::move(name), false, [=](const Kernels& kernels, const Options& options) {
+            return explore_puts(4, by_value, kernels, options);
+          }};
+}
+
+constexpr bool kLong = true;
+
+}  // namespace
+
+const std::vector<Scenario>& low_latency_scenarios() {
+  static const std::vector<Scenario> scenarios = {
+      low_latency("ExpertMajorThroughInboxes", {}),
+      low_latency("ExpertMajorThroughInboxesTop2", {.topk = 2}),
+      low_latency("RankMajorThroughInboxesTop2", {.topk = 2, .expert_major = false}),
+      low_latency("ExpertMajorInPlace", {.in_place = true}),
+      low_latency("ExpertMajorInPlaceTop2", {.topk = 2, .in_place = true}),
+      low_latency("RankMajorInPlaceTop2", {.topk = 2, .expert_major = false, .in_place = true}),
+      low_latency("DispatchesThroughInboxes", {.script = "DDDD"}),
+      low_latency("DispatchesInPlace", {.in_place = true, .script = "DDDD"}),
+      low_latency("SixOperationsThroughInboxes", {.script = "DCDCDC"}),
+      low_latency("SixOperationsInPlace", {.in_place = true, .script = "DCDCDC"}),
+      low_latency("CombinesThroughInboxes", {.script = "DCCC"}),
+      low_latency("CombinesInPlace", {.in_place = true, .script = "DCCC"}),
+      low_latency("StagedDispatches", {.script = "drdrdr"}),
+      low_latency("TwoDispatchesInFlight", {.script = "ddrdrdrr"}),
+      low_latency("TwoDispatchesInFlightInPlace", {.in_place = true, .script = "ddrdrdrr"}),
+      low_latency("TwoDispatchesInFlightRankMajor", {.topk = 2, .expert_major = false, .script = "ddrdrdrr"}),
+      low_latency("TwoCombinesInFlight", {.script = "Dccrcrr"}),
+      low_latency("TwoCombinesInFlightRankMajor", {.topk = 2, .expert_major = false, .script = "Dccrcrr"}),
+      low_latency("StagedCombineOverlapsDispatch", {.script = "DcdrrCD"}),
+      low_latency("StagedCombineOverlapsDispatchInPlace", {.in_place = true, .script = "DcdrrCD"}),
+      low_latency("StagedInPlaceWithoutConsent", {.in_place = true, .script = "drCdrC", .num_ticks = 2}),
+      low_latency("StagedInPlaceWithoutConsentTop2", {.topk = 2, .in_place = true, .script = "drCdrC", .num_ticks = 2}),
+      low_latency("StagedInPlaceWithoutConsentRankMajor",
+                  {.topk = 2, .expert_major = false, .in_place = true, .script = "drCdrC", .num_ticks = 2}),
+      low_latency("SuspectedRank", {.masks = true, .suspects = true}),
+      low_latency("SuspectedRankRankMajor", {.topk = 2, .expert_major = false, .masks = true, .suspects = true}),
+      low_latency("TwoWarpsAlone", {.num_ranks = 1, .num_warps = 2, .script = "DCD"}),
+      low_latency("TwoWarpsAloneInPlace", {.num_ranks = 1, .num_warps = 2, .in_place = true, .script = "DCD"}),
+      low_latency("TwoWarpsAloneRankMajor", {.num_ranks = 1, .num_warps = 2, .expert_major = false, .script = "DCD"}),
+      low_latency("TwoWarpsAndAPeer", {.num_warps = 2, .script = "D"}),
+      low_latency("TwoWarpsAndAPeerInPlace", {.num_warps = 2, .in_place = true, .script = "D"}),
+      low_latency("TwoWarpsAndAPeerOneToken", {.num_warps = 2, .num_tokens = 1, .script = "DC"}),
+      low_latency("ThreeRanksOneToken", {.num_ranks = 3, .num_tokens = 1, .script = "D"}),
+      low_latency("ThreeRanksOneTokenTwoOperations", {.num_ranks = 3, .num_tokens = 1, .script = "DC"}),
+      low_latency("ThreeRanksInPlace", {.num_ranks = 3, .num_tokens = 1, .in_place = true, .script = "DC"}),
+      low_latency("ThreeRanksOneSuspected",
+                  {.num_ranks = 3, .num_tokens = 1, .script = "D", .masks = true, .suspects = true}),
+      low_latency("TwoWarpsAndAPeerTwoOperations", {.num_warps = 2, .script = "DC"}),
+      low_latency("TwoWarpsAndAPeerTwoOperationsInPlace", {.num_warps = 2, .in_place = true, .script = "DC"}),
+      low_latency("ThreeRanksThreeOperations", {.num_ranks = 3, .num_tokens = 1, .script = "DCD"}, kLong),
+      low_latency("ThreeRanksTwoDispatchesInFlight", {.num_ranks = 3, .num_tokens = 1, .script = "ddrdrr"}, kLong),
+      low_latency("ThreeRanksThreeOperationsInPlace",
+                  {.num_ranks = 3, .num_tokens = 1, .in_place = true, .script = "DCD"}, kLong),
+      low_latency("ThreeRanksOneSuspectedTwoOperations",
+                  {.num_ranks = 3, .num_tokens = 1, .script = "DC", .masks = true, .suspects = true}, kLong),
+      low_latency("TwoWarpsAndAPeerFourOperations", {.num_warps = 2, .script = "DCDC"}, kLong),
+      low_latency("TwoWarpsAndAPeerFourOperationsTop2", {.num_warps = 2, .topk = 2, .script = "DCDC"}, kLong),
+      low_latency("TwoWarpsAndAPeerInFlight", {.num_warps = 2, .script = "ddrdrr"}, kLong),
+      low_latency("TwoWarpsAndAPeerFourOperationsInPlace", {.num_warps = 2, .in_place = true, .script = "DCDC"}, kLong),
+  };
+  return scenarios;
+}
+
+const std::vector<Scenario>& device_scenarios() {
+  static const std::vector<Scenario> scenarios = {
+      barrier("BarrierOfTwo", 2, false),
+      barrier("BarrierOfThree", 3, false),
+      barrier("WorldBarrierOfThree", 3, true),
+      puts("Puts", false),
+      puts("PutsOfValues", true),
+  };
+  return scenarios;
+}
+
+const Scenario* find_scenario(const std::string& name) {
+  for (const auto* list : {&low_latency_scenarios(), &device_scenarios()}) {
+    for (const Scenario& scenario : *list) {
+      if (scenario.name == name) return &scenario;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace switchyard::model
