@@ -1,4 +1,5 @@
 #include <atomic>
+#include <barrier>
 
 #include "boot_support.hpp"
 
@@ -112,9 +113,11 @@ TEST(Bootstrap, RefusesMembersThatCannotBe) {
 
 TEST(Bootstrap, TellsEveryoneWhenRanksDisagreeAboutTheMembers) {
   const auto coordinator = start_coordinator();
-  run_ranks(coordinator->id(), 3, [](Bootstrap& bootstrap) {
+  std::barrier everyone_was_told(3);  // a rank that leaves early would be what a late one hears of first
+  run_ranks(coordinator->id(), 3, [&](Bootstrap& bootstrap) {
     const std::vector<int> members = bootstrap.rank() == 2 ? std::vector<int>{0, 2, 1} : world(3);
     const Status status = bootstrap.barrier(1, members, in_seconds(30));
+    everyone_was_told.arrive_and_wait();
     EXPECT_EQ(status.code(), Code::kInvalidUsage) << status.to_string();
     EXPECT_NE(status.message().find("disagree"), std::string::npos);
   });
