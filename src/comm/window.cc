@@ -83,9 +83,10 @@ Status Window::map_peers(const Context& context, size_t alloc_bytes, size_t offs
     if (context.whereabouts[size_t(rank)].same_process(context.whereabouts[size_t(context.rank)])) {
       bases_[size_t(rank)] = LocalPeers::instance().find({context.job_id, context.comm_id, id_, rank});
       if (bases_[size_t(rank)] == nullptr) {
-        // It gave up before this rank looked it up; what the others learn instead of meeting says why.
+        // It gave up before this rank looked it up. Where it did not reach the barrier below, what this rank learns there
+        // says why; where it did, only an abort or its deadline can have ended its wait.
         SWITCHYARD_TRY(context.bootstrap.barrier(context.comm_id, context.members, deadline));
-        return Status::remote(text("rank ", rank, " gave up on registering a window"));
+        return Status::remote(text("rank ", rank, " aborted or ran out of time while it registered a window"));
       }
       kept_.push_back(runtime_.keep(bases_[size_t(rank)]));
       continue;

@@ -326,6 +326,10 @@ Status Group::describe_failure(uint64_t word) const {
     case LlPhase::kCombineRows: return Status::remote(who + "'s expert results did not arrive" + limit + gone);
     case LlPhase::kReaders: return Status::remote(who + " did not finish reading this rank's results" + limit + gone);
     case LlPhase::kOvertaken: return Status::remote(who + " went on without this rank");
+    case LlPhase::kOtherOperation:
+      return Status::remote(who + " does another operation than this rank, or combines another dispatch:"
+                                  " every rank must make the same calls in the same order");
+    case LlPhase::kAborted: return Status::remote(who + " aborted");
     case LlPhase::kWindowMismatch: return Status::remote(who + " uses another window for this tensor");
     case LlPhase::kBadMessage: return Status::remote(who + " sent a count that is out of range");
     case LlPhase::kBadRouting:

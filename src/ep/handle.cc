@@ -36,6 +36,9 @@ Result<std::unique_ptr<Handle>> Handle::create(Group& group, Layout layout, int 
   if (memory != nullptr && num_memory_bytes < needed) {
     return Status::invalid_argument(text("handle_mem has ", num_memory_bytes, " bytes, needed are ", needed));
   }
+  if (reinterpret_cast<uintptr_t>(memory) % alignof(uint64_t) != 0) {
+    return Status::invalid_argument(text("handle_mem must be aligned to ", alignof(uint64_t), " bytes"));
+  }
   SWITCHYARD_TRY(group.health());
   SWITCHYARD_TRY(group.reserve(layout, topk));
   std::unique_ptr<Handle> handle(new Handle(group, layout, topk));

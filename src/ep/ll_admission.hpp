@@ -33,6 +33,13 @@ SWITCHYARD_DEVICE bool adopt_generation(const LlContext<P>& c) {
   const uint64_t newest = c.newest_admission();
   if (newest <= c.p.load_relaxed(&c.group().state->base)) return false;
   start_generation(c, newest);
+  if (c.p.lane() == 0) c.p.store_relaxed(&c.group().state->adopted, newest + 1);
+  // Some may have waited in vain again since: they are gone until the next generation.
+  for (int peer = 0; peer < c.num_ranks(); ++peer) {
+    if (!c.expelled_by(peer)) continue;
+    c.p.store_relaxed(&c.group().mask[peer], 0);
+    c.note_overtaken();
+  }
   return true;
 }
 
@@ -43,7 +50,7 @@ class AwaitAdmission {
   SWITCHYARD_DEVICE explicit AwaitAdmission(LlContext<P>& context) : c_(context) {}
   SWITCHYARD_DEVICE bool done() const { return done_; }
   SWITCHYARD_DEVICE bool step() {
-    done_ = adopt_generation(c_) || c_.expired;  // the host looks which; the rank may ask again
+    done_ = adopt_generation(c_) || c_.overdue;  // the host looks which; the rank may ask again
     return done_;
   }
 

@@ -170,7 +170,7 @@ class CombineReceive {
       return true;
     }
     const LlLine* line = c_.heard(peer_);
-    const Await arrival = c_.await(peer_, &line->arrival, c_.tag, LlPhase::kCombineRows);
+    const Await arrival = c_.await_rows(peer_, LlPhase::kCombineRows);
     if (arrival == Await::kNotYet) return false;
     if (arrival == Await::kReady && (p_.read(&line->flags) & kRowsInPlace) != 0 &&
         p_.read(&line->token_window) != c_.op.token_window_id) {
@@ -211,6 +211,7 @@ class CombineReceive {
   SWITCHYARD_DEVICE const char* row_of(int entry, int owner) const {
     const int index = p_.read(&plan_[at_.index(entry)]);
     const LlLine* line = c_.heard(owner);
+    if (p_.read(&line->num_rows) == 0) return nullptr;  // one of us had masked the other when it dispatched
     if ((p_.read(&line->flags) & kRowsInPlace) == 0) {
       return c_.outbox(owner, c_.rank()) + size_t(index) * c_.op.token_bytes;
     }

@@ -20,14 +20,15 @@ struct LlContext {
   const LlOp& op;
   uint64_t tag;
   int bank;
-  bool expired = false;     // the deadline has passed: whoever is still missing is given up, soon
-  uint64_t expired_ns = 0;  // when that was noticed
-  uint64_t held_up = 0;     // by rank % 64: was still in the epoch before, after that
+  uint64_t about;           // what peers must be doing in this epoch: LlLine::about
+  bool overdue = false;     // half the time limit has passed, or the communicator was aborted
+  uint64_t overdue_ns = 0;  // when that was noticed
 
   SWITCHYARD_DEVICE LlContext(const P& platform, const LlOp& operation) : p(platform), op(operation) {
     const LlState& state = *op.group.state;
     tag = op.part == LlPart::kReceive ? p.load_relaxed(&state.staged_tag[op.slot]) : p.load_relaxed(&state.tag) + 1;
     bank = int(tag % kNumBanks);
+    about = op.kind == LlKind::kCombine ? p.read(dispatch_tag()) : 0;
   }
 
   SWITCHYARD_DEVICE const LlGroupView& group() const { return op.group; }
@@ -70,6 +71,9 @@ struct LlContext {
     return LlPlan{group().max_tokens * kMaxTopk, num_ranks(), group().num_experts}.num_words();
   }
   SWITCHYARD_DEVICE LlRecord record() const { return {num_ranks(), group().max_tokens, op.topk}; }
+  SWITCHYARD_DEVICE uint64_t* dispatch_tag() const {
+    return reinterpret_cast<uint64_t*>(op.record + record().dispatch_tag());
+  }
   SWITCHYARD_DEVICE LlMessage message() const { return {op.topk, op.expert_major == 0}; }
   SWITCHYARD_DEVICE int rows_per_expert() const { return num_ranks() * group().max_tokens; }
 
@@ -87,37 +91,52 @@ struct LlContext {
     if (seen == want || (at_least && seen > want)) return Await::kReady;
     if (seen > want || expelled_by(peer)) return give_up(peer, LlPhase::kOvertaken);
     if (failed_like(peer)) return Await::kGone;
-    if (dead || (expired && !may_be_held_up(peer, phase))) return give_up(peer, phase);
+    if (dead || (overdue && !has_time_left(peer))) return give_up(peer, phase);
     return failed() ? Await::kGone : Await::kNotYet;
   }
 
-  // A peer that has not closed the epoch before may be waiting there itself, for somebody else, until its own deadline,
-  // and comes only then. So those who are behind get half the time limit in addition, or the first rank to miss a peer
-  // would be taken for missing by the next. An eighth is for all, so that those who just caught up are seen behind first.
-  SWITCHYARD_DEVICE bool may_be_held_up(int peer, LlPhase phase) {
+  // Is everything there that `peer` had for this epoch? Ranks that went apart, or one that came back in the middle of
+  // something, must not take each other's rows for what they expect.
+  SWITCHYARD_DEVICE Await await_rows(int peer, LlPhase phase) {
+    const LlLine* line = heard(peer);
+    const Await arrival = await(peer, &line->arrival, tag, phase);
+    if (arrival == Await::kReady && p.read(&line->about) != about) return give_up(peer, LlPhase::kOtherOperation);
+    return arrival;
+  }
+
+  // A peer may be held up itself, by somebody who is missing, and comes only after its own time limit. So whoever has
+  // waited for half of the limit says so, and those who say so get half the limit in addition: or the first rank to miss
+  // a peer would be taken for missing by the next.
+  SWITCHYARD_DEVICE bool has_time_left(int peer) {
     if (p.load_relaxed(group().abort) != 0) return false;
     const uint64_t now_ns = p.now_ns();
-    if (expired_ns == 0) expired_ns = now_ns;
-    const bool has_previous = tag - 1 > p.load_relaxed(&group().state->base);
-    const bool is_behind = phase == LlPhase::kReaders ||
-                           (has_previous && p.load_relaxed(&line_at(rank(), 1 - bank, peer)->done) < tag - 1);
-    const uint64_t bit = uint64_t{1} << (peer % 64);
-    if (is_behind) held_up |= bit;
-    return now_ns - expired_ns < group().timeout_ns / ((held_up & bit) != 0 ? 2 : 8);
+    if (overdue_ns == 0) {
+      overdue_ns = now_ns;
+      for (int other = 0; other < num_ranks(); ++other) p.store_relaxed(&line_at(other, 0, rank())->held_up, tag);
+    }
+    const bool is_held_up = p.load_relaxed(&line_at(rank(), 0, peer)->held_up) >= tag - kNumBanks;
+    return now_ns - overdue_ns < (is_held_up ? group().timeout_ns : group().timeout_ns / 2);
   }
 
   SWITCHYARD_DEVICE Await give_up(int peer, LlPhase phase) {
     if (group().masks_enabled && p.load_relaxed(group().abort) == 0) {
       p.store_relaxed(&group().mask[peer], 0);
-      // A courtesy: the peer need not wait for its deadline. Not to one that gave up on this rank first: it is this rank
-      // that has to be re-admitted, and the peer must not take itself for the one.
-      if (!expelled_by(peer)) p.store_relaxed(&line_at(peer, 0, rank())->expelled, tag);
+      // A courtesy: the peer need not wait for its deadline. Not where it is this rank that has to be re-admitted, because
+      // the peer gave up on it first or it has only just come back: the peer must not take itself for the one.
+      const bool came_back = tag == p.load_relaxed(&group().state->adopted);
+      if (!expelled_by(peer) && !came_back) p.store_relaxed(&line_at(peer, 0, rank())->expelled, tag);
       p.store_relaxed(&group().report->async_error, uint64_t{1});
       note(&LlReport::fault, peer, phase);
     } else {
       fail(problem(peer, phase));
     }
     return Await::kGone;
+  }
+
+  // Others gave up on this rank without its noticing: what it got since is not to be trusted.
+  SWITCHYARD_DEVICE void note_overtaken() const {
+    p.store_relaxed(&group().report->async_error, uint64_t{1});
+    note(&LlReport::fault, rank(), LlPhase::kOvertaken);
   }
 
   SWITCHYARD_DEVICE uint64_t problem(int peer, LlPhase phase) const {
@@ -137,8 +156,9 @@ struct LlContext {
   // The group is of no use any more. Peers that wait for this rank are told why, so that they need not wait in vain and
   // name the rank that is really missing.
   SWITCHYARD_DEVICE void fail(uint64_t what) const {
+    const uint64_t told = p.load_relaxed(group().abort) != 0 ? problem(rank(), LlPhase::kAborted) : what;
     if (!note(&LlReport::failure, what)) return;
-    for (int peer = 0; peer < num_ranks(); ++peer) p.store_relaxed(&line_at(peer, 0, rank())->failed, what);
+    for (int peer = 0; peer < num_ranks(); ++peer) p.store_relaxed(&line_at(peer, 0, rank())->failed, told);
   }
 
   // Has `peer` failed for good? Then so does this rank, for the same reason.
@@ -164,6 +184,7 @@ struct LlContext {
     LlLine* line = told(peer);
     if (p.lane() == 0) {
       p.write(&line->num_rows, num_rows);
+      p.write(&line->about, about);
       p.write(&line->flags, flags);
     }
     p.store_release(&line->arrival, tag);  // release; pairs with the acquire in await(kDispatchRows, kCombineRows)

@@ -259,12 +259,13 @@ class DispatchReceive {
   SWITCHYARD_DEVICE bool scan_next_source() {
     if (source_to_scan_ == c_.num_ranks()) return false;
     const int source = source_to_scan_;
+    if (source == 0 && p_.lane() == 0) p_.write(c_.dispatch_tag(), c_.tag);
     if (source == 0 && c_.op.expert_major) {
       for (int local = p_.lane(); local < c_.op.num_local; local += P::kLanes) p_.write(&c_.op.out_counts[local], 0);
       p_.sync_warp();
     }
     const LlLine* line = c_.heard(source);
-    const Await arrival = c_.await(source, &line->arrival, c_.tag, LlPhase::kDispatchRows);
+    const Await arrival = c_.await_rows(source, LlPhase::kDispatchRows);
     if (arrival == Await::kNotYet) return false;
     SWITCHYARD_KERNEL_FAILPOINT("ll.dispatch.source_arrived");
     uint32_t num_rows = arrival == Await::kReady ? p_.read(&line->num_rows) : 0;

@@ -7,15 +7,6 @@
 
 namespace switchyard::ep {
 
-// Did peers go on without this rank while it took them for present?
-template <class P>
-SWITCHYARD_DEVICE bool overtaken(const LlContext<P>& c) {
-  for (int peer = 0; peer < c.num_ranks(); ++peer) {
-    if (!c.masked(peer) && c.expelled_by(peer)) return true;
-  }
-  return c.newest_admission() > c.p.load_relaxed(&c.group().state->base);
-}
-
 // The last warp closes the epoch: readers of this bank are through, so peers may write it again.
 template <class P>
 SWITCHYARD_DEVICE void close_operation(LlContext<P>& c) {
@@ -23,11 +14,9 @@ SWITCHYARD_DEVICE void close_operation(LlContext<P>& c) {
   if (c.p.fetch_add(&bank.warps_finished, 1) + 1 != uint64_t(c.p.num_warps())) return;
   SWITCHYARD_KERNEL_FAILPOINT("ll.before_done");
   LlState& state = *c.group().state;
-  // A rank that slept through its own expulsion may have read rows of a later epoch: it must not claim a good result.
-  if (c.group().masks_enabled && overtaken(c)) {
-    c.p.store_relaxed(&c.group().report->async_error, uint64_t{1});
-    c.note(&LlReport::fault, c.rank(), LlPhase::kOvertaken);
-  }
+  // A rank that slept through its expulsion and re-admission may have read rows of a later epoch: it must not claim a good
+  // result. Before the re-admission nobody writes what it reads.
+  if (c.group().masks_enabled && c.newest_admission() > c.p.load_relaxed(&state.base)) c.note_overtaken();
   if (c.op.part != LlPart::kSend && !c.failed()) {
     for (int peer = 0; peer < c.num_ranks(); ++peer) {
       // release; pairs with the acquire in bank_free() and AwaitReaders
@@ -55,7 +44,7 @@ SWITCHYARD_DEVICE void run_admission(const P& p, const LlOp& op) {
   } else if (op.kind == LlKind::kAwaitAdmit) {
     typename P::Waiter waiter(p, op.group.timeout_ns, op.group.abort);
     AwaitAdmission<P> admission(c);
-    run_roles(p, waiter, c.expired, admission);
+    run_roles(p, waiter, c.overdue, admission);
   } else {
     adopt_generation(c);
   }
@@ -65,16 +54,16 @@ SWITCHYARD_DEVICE void run_admission(const P& p, const LlOp& op) {
 template <template <class> class Send, template <class> class Receive, class P>
 SWITCHYARD_DEVICE void run_exchange(const P& p, const LlOp& op) {
   LlContext<P> c(p, op);
-  typename P::Waiter waiter(p, op.group.timeout_ns, op.group.abort);
+  typename P::Waiter waiter(p, op.group.timeout_ns / 2, op.group.abort);  // the other half: LlContext::has_time_left()
   Send<P> send(c);
   Receive<P> receive(c);
-  if (op.part == LlPart::kSend) run_roles(p, waiter, c.expired, send);
-  else if (op.part == LlPart::kReceive) run_roles(p, waiter, c.expired, receive);
-  else run_roles(p, waiter, c.expired, send, receive);
+  if (op.part == LlPart::kSend) run_roles(p, waiter, c.overdue, send);
+  else if (op.part == LlPart::kReceive) run_roles(p, waiter, c.overdue, receive);
+  else run_roles(p, waiter, c.overdue, send, receive);
   close_operation(c);
   if (op.kind == LlKind::kCombine && op.in_place && p.warp_idx() == 0) {
     AwaitReaders<P> readers(c);
-    run_roles(p, waiter, c.expired, readers);
+    run_roles(p, waiter, c.overdue, readers);
   }
 }
 

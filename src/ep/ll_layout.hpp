@@ -38,12 +38,14 @@ struct LlLine {
   uint64_t arrival;   // tag: everything I had for you is in place
   uint32_t num_rows;  // messages in your inbox (dispatch) or rows in my outbox (combine)
   uint32_t flags;     // kRowsInPlace
+  uint64_t about;     // of the arrival: 0 for a dispatch, the dispatch's tag for the combine that answers it
   uint64_t done;      // tag: I consumed this bank; it may be written again
   uint64_t expelled;  // tag, line 0 only: I gave up on you in this epoch; nothing more will come from me
   uint64_t admit;     // tag, line 0 only: you were re-admitted; go on after this epoch
+  uint64_t held_up;   // tag, line 0 only: I have waited long in this epoch, for somebody
   uint64_t failed;    // line 0 only: why I failed for good, as LlReport::failure says it; nothing more will come from me
 };
-static_assert(sizeof(LlLine) == 80 && offsetof(LlLine, arrival) == 32 && offsetof(LlLine, done) == 48);
+static_assert(sizeof(LlLine) == 96 && offsetof(LlLine, arrival) == 32 && offsetof(LlLine, done) == 56);
 
 constexpr uint32_t kRowsInPlace = 1;  // token rows went straight to your output window; the inbox has headers only
 

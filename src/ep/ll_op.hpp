@@ -17,8 +17,10 @@ enum class LlPhase : uint32_t {  // for error messages: what a rank was waiting 
   kOvertaken = 6,      // the peer went on without this rank
   kBadRouting = 7,     // topk_idx holds an id that is neither -1 nor an expert
   kBadMessage = 8,     // a peer's header or count is out of range
-  kWindowMismatch = 10,  // the peer's tensor is in another window than mine
   kExpertFull = 9,     // duplicates in a token's top-k exceed an expert's rows
+  kWindowMismatch = 10,  // the peer's tensor is in another window than mine
+  kAborted = 11,       // the peer aborted
+  kOtherOperation = 12,  // the peer does something else in this epoch
 };
 
 constexpr int kMaxStaged = kNumBanks;  // staged operations in flight: each holds a bank
@@ -43,6 +45,7 @@ struct LlReport {
 struct LlState {
   uint64_t tag;     // of the last operation sent
   uint64_t base;    // tag at which this generation started: earlier epochs need no consent
+  uint64_t adopted;  // the first tag of a generation that others started for this rank, 0 none
   LlReport noted;   // decides who was first; what it holds is copied to LlGroupView::report
   uint64_t staged_tag[kMaxStaged];  // of the operations whose receive half is still to come, by slot
   LlBankState bank[kNumBanks];
@@ -82,6 +85,7 @@ enum class LlPart : int32_t { kSend = 1, kReceive = 2, kBoth = 3 };
 enum class LlQuant : int32_t { kNone = 0, kForward = 1, kFusedFp8 = 2, kNvfp4 = 3 };
 
 // Per-handle record of what was received, for the combine that follows; lives in handle memory.
+//   uint64 dispatch_tag                        of the dispatch that filled it
 //   int32 num_received[num_ranks]              messages of this source, | kInPlaceBit when its rows came in place
 //   int32 first_row[num_ranks][max_tokens]     rows of this source before this message (expert-major outbox index)
 //   int32 slot[num_ranks][max_tokens][topk]    expert-major output row of (message, k), -1 not here
@@ -93,7 +97,8 @@ struct LlRecord {
   int32_t max_tokens;
   int32_t topk;
 
-  SWITCHYARD_HD size_t num_received(int source) const { return source; }
+  SWITCHYARD_HD size_t dispatch_tag() const { return 0; }
+  SWITCHYARD_HD size_t num_received(int source) const { return dispatch_tag() + 2 + source; }
   SWITCHYARD_HD size_t first_row(int source, int message) const {
     return num_received(num_ranks) + size_t(source) * max_tokens + message;
   }

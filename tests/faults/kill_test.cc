@@ -125,6 +125,11 @@ std::vector<Death> all_deaths() {
   return deaths;
 }
 
+// Between telling one peer and telling the next: the others know different things then, so every variant counts.
+bool between_peers(const FailpointPlace& place) {
+  return place.starts_with("ll.dispatch.after_arrival") || place.starts_with("ll.combine.message_counted");
+}
+
 // Each failpoint once with masks and once without, where both can be; what else varies goes round.
 std::vector<Death> deaths_to_die() {
   const std::vector<Death> all = all_deaths();
@@ -137,7 +142,8 @@ std::vector<Death> deaths_to_die() {
       std::copy_if(all.begin(), all.end(), std::back_inserter(candidates), [&](const Death& death) {
         return death.place.name == place.name && death.options.masks == masks;
       });
-      if (!candidates.empty()) chosen.push_back(candidates[turn++ * 7 % candidates.size()]);
+      if (between_peers(place)) chosen.insert(chosen.end(), candidates.begin(), candidates.end());
+      else if (!candidates.empty()) chosen.push_back(candidates[turn++ * 7 % candidates.size()]);
     }
   }
   return chosen;

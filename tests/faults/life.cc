@@ -9,8 +9,6 @@
 namespace switchyard::testing {
 namespace {
 
-constexpr uint64_t kSeed = 4711;
-
 oracle::Shape shape_for(const LifeOptions& options) {
   oracle::Shape shape;
   shape.num_ranks = options.num_ranks;
@@ -22,16 +20,17 @@ oracle::Shape shape_for(const LifeOptions& options) {
   return shape;
 }
 
-std::vector<uint8_t> expert_row(const oracle::Case& c, oracle::TokenRef token, int rank, size_t block_idx) {
+std::vector<uint8_t> expert_row(uint64_t seed, const oracle::Case& c, oracle::TokenRef token, int rank,
+                                size_t block_idx) {
   // Rank-major blocks are sources, which the token names already.
   const uint64_t expert = c.layout == oracle::Layout::kExpertMajor ? uint64_t(block_idx) : 0;
-  std::mt19937_64 engine(uint64_t(token.rank) << 48 | uint64_t(token.token_idx) << 32 | uint64_t(rank) << 16 | expert);
+  std::mt19937_64 engine(seed << 56 | uint64_t(token.rank) << 48 | uint64_t(token.token_idx) << 32 | uint64_t(rank) << 16 | expert);
   std::vector<float> values(size_t(c.combine_hidden ? c.combine_hidden : c.hidden));
   for (float& value : values) value = float(int64_t(engine() % 4001) - 2000) / 16;
   return oracle::encode_row(c.combine_dtype, values);
 }
 
-oracle::ExpertOutputs make_outputs(const oracle::Case& c, const oracle::Dispatch& dispatch) {
+oracle::ExpertOutputs make_outputs(uint64_t seed, const oracle::Case& c, const oracle::Dispatch& dispatch) {
   oracle::ExpertOutputs outputs;
   outputs.rows.resize(dispatch.ranks.size());
   outputs.global_scales.resize(dispatch.ranks.size());
@@ -40,7 +39,7 @@ oracle::ExpertOutputs make_outputs(const oracle::Case& c, const oracle::Dispatch
       std::vector<uint8_t>& rows = outputs.rows[rank].emplace_back();
       outputs.global_scales[rank].emplace_back();
       for (const oracle::TokenRef& token : dispatch.ranks[rank].blocks[block_idx]) {
-        const std::vector<uint8_t> row = expert_row(c, token, int(rank), block_idx);
+        const std::vector<uint8_t> row = expert_row(seed, c, token, int(rank), block_idx);
         rows.insert(rows.end(), row.begin(), row.end());
       }
     }
@@ -50,12 +49,12 @@ oracle::ExpertOutputs make_outputs(const oracle::Case& c, const oracle::Dispatch
 
 }  // namespace
 
-LlScenario make_masked_scenario(oracle::Case c, oracle::Masks at_dispatch, oracle::Masks at_combine) {
+LlScenario make_masked_scenario(uint64_t seed, oracle::Case c, oracle::Masks at_dispatch, oracle::Masks at_combine) {
   c.mask = std::move(at_dispatch);
   c.combine_mask = std::move(at_combine);
   LlScenario scenario{std::move(c), {}, {}, {}};
   scenario.dispatch = oracle::expected_dispatch(scenario.c);
-  scenario.outputs = make_outputs(scenario.c, scenario.dispatch);
+  scenario.outputs = make_outputs(seed, scenario.c, scenario.dispatch);
   scenario.combined = oracle::expected_combine(scenario.c, scenario.dispatch, scenario.outputs);
   return scenario;
 }
@@ -97,14 +96,24 @@ std::string LifeOptions::name() const {
 // ---- Life ----
 
 Life::Life(const LifeOptions& options, const UniqueId& id, int rank) : options_(options), id_(id), rank_(rank) {
+  for (int scene = 0; scene < kNumScenes; ++scene) scenes_.push_back(make_scene(uint64_t(scene)));
+}
+
+Life::Scene Life::make_scene(uint64_t seed) const {
   const oracle::Case c =
-      oracle::make_case(kSeed, shape_for(options), oracle::Routing::kUniform, oracle::Fill::kPartial);
-  const oracle::Masks masks = everyone_masks(options.num_ranks, options.victim);
-  const oracle::Masks nobody(size_t(options.num_ranks), std::vector<int>(size_t(options.num_ranks), 1));
-  unmasked_ = make_masked_scenario(c, nobody, nobody);
-  masked_later_ = make_masked_scenario(c, nobody, masks);
-  masked_throughout_ = make_masked_scenario(c, masks, masks);
-  expected_ = unmasked_;
+      oracle::make_case(seed, shape_for(options_), oracle::Routing::kUniform, oracle::Fill::kPartial);
+  const oracle::Masks masks = everyone_masks(options_.num_ranks, options_.victim);
+  const oracle::Masks nobody(size_t(options_.num_ranks), std::vector<int>(size_t(options_.num_ranks), 1));
+  Scene scene;
+  scene.unmasked = make_masked_scenario(seed, c, nobody, nobody);
+  scene.masked_later = make_masked_scenario(seed, c, nobody, masks);
+  scene.masked_throughout = make_masked_scenario(seed, c, masks, masks);
+  scene.expected = scene.unmasked;
+  return scene;
+}
+
+void Life::Scene::expect(bool masked_at_dispatch, bool masked_at_combine) {
+  expected = masked_at_dispatch ? masked_throughout : masked_at_combine ? masked_later : unmasked;
 }
 
 Status Life::connect() {
@@ -116,13 +125,17 @@ Status Life::connect() {
 Status Life::settle() {
   SWITCHYARD_ASSIGN(stream_, Stream::create());
   SWITCHYARD_ASSIGN(split_, comm_->split(0, rank_));
-  ep::GroupConfig config = group_config_for(unmasked_.c);
+  ep::GroupConfig config = group_config_for(shape_for(options_));
   config.enable_mask = options_.masks;
   config.timeout_ns = options_.timeout_ns;
   SWITCHYARD_ASSIGN(group_, ep::Group::create(*split_, config));
-  rank_io_ = std::make_unique<LlRank>(*split_, stream(), expected_, options_.windows);
   mask_ = std::make_unique<Buffer>(*split_, size_t(options_.num_ranks) * sizeof(int32_t));
-  return rank_io_->open(*group_);
+  for (Scene& scene : scenes_) {
+    scene.io = std::make_unique<LlRank>(*split_, stream(), scene.expected, options_.windows);
+  }
+  for (Scene& scene : scenes_) SWITCHYARD_TRY(scene.io->open(*group_));
+  round_ = 0;
+  return {};
 }
 
 Status Life::join() {
@@ -134,7 +147,7 @@ Status Life::look_at_mask() {
   masked_ = false;
   if (!options_.masks) return {};
   SWITCHYARD_TRY(group_->mask_query(mask_->span<int32_t>().data(), stream()));
-  SWITCHYARD_TRY(rank_io_->synchronize());
+  SWITCHYARD_TRY(stream_->synchronize(Deadline::after_ns(60 * kSecond)));
   masked_ = mask_->span<int32_t>()[size_t(options_.victim)] == 0;
   if (is_victim_) return {};
   if (masked_ && !async_error()) compare("the victim is masked without an async error");
@@ -144,30 +157,28 @@ Status Life::look_at_mask() {
   return {};
 }
 
-void Life::expect(bool masked_at_dispatch, bool masked_at_combine) {
-  expected_ = masked_at_dispatch ? masked_throughout_ : masked_at_combine ? masked_later_ : unmasked_;
-}
-
 void Life::compare(const std::string& fault) {
   if (fault.empty() || !wrong_.empty() || (is_victim_ && async_error())) return;
   wrong_ = text("rank ", rank_, " (", options_.name(), "): ", fault);
 }
 
-Status Life::half(Status posted, bool staged) {
+Status Life::half(LlRank& io, Status posted, bool staged) {
   SWITCHYARD_TRY(posted);
-  if (staged) SWITCHYARD_TRY(rank_io_->complete());
-  SWITCHYARD_TRY(rank_io_->synchronize());
+  if (staged) SWITCHYARD_TRY(io.complete());
+  SWITCHYARD_TRY(io.synchronize());
   return look_at_mask();
 }
 
 Status Life::round_trip(bool staged) {
-  SWITCHYARD_TRY(half(rank_io_->post_dispatch(staged), staged));
+  Scene& scene = scenes_[size_t(round_++ % kNumScenes)];
+  LlRank& io = *scene.io;
+  SWITCHYARD_TRY(half(io, io.post_dispatch(staged), staged));
   const bool masked_at_dispatch = masked_;
-  expect(masked_at_dispatch, masked_at_dispatch);
-  compare(rank_io_->check_dispatch());
-  SWITCHYARD_TRY(half(rank_io_->post_combine(staged), staged));
-  expect(masked_at_dispatch, masked_);
-  compare(rank_io_->check_combine());
+  scene.expect(masked_at_dispatch, masked_at_dispatch);
+  compare(io.check_dispatch());
+  SWITCHYARD_TRY(half(io, io.post_combine(staged), staged));
+  scene.expect(masked_at_dispatch, masked_);
+  compare(io.check_combine());
   num_masked_rounds_ += masked_at_dispatch;
   return {};
 }
@@ -183,10 +194,12 @@ Status Life::run() {
 void Life::unsettle() {
   // What was posted still uses the handle; how it ends has been told, or is of no interest any more.
   if (stream_) (void)stream_->synchronize(Deadline::after_ns(2 * options_.timeout_ns + kSecond));
-  if (rank_io_) rank_io_->close();
+  for (Scene& scene : scenes_) {
+    if (scene.io) scene.io->close();
+  }
   group_.reset();
   mask_.reset();
-  rank_io_.reset();
+  for (Scene& scene : scenes_) scene.io.reset();
   split_.reset();
   stream_.reset();
 }

@@ -15,9 +15,9 @@
 
 namespace switchyard::testing {
 
-// What the model says under masks. Expert results depend on the token and the expert's rank and block alone: where a row
-// lies at another rank depends on whom that rank has masked, which this rank need not know then.
-LlScenario make_masked_scenario(oracle::Case c, oracle::Masks at_dispatch, oracle::Masks at_combine);
+// What the model says under masks. Expert results depend on the seed, the token and the expert's rank and block alone:
+// where a row lies at another rank depends on whom that rank has masked, which this rank need not know then.
+LlScenario make_masked_scenario(uint64_t seed, oracle::Case c, oracle::Masks at_dispatch, oracle::Masks at_combine);
 // Everybody but itself has masked `rank`; nobody else is masked.
 oracle::Masks everyone_masks(int num_ranks, int rank);
 
@@ -46,8 +46,11 @@ class Life {
   Status connect();
   Status settle();
   Status join();
-  // Dispatch and combine; afterwards victim_masked() says how it ended for the victim.
+  // Dispatch and combine; afterwards victim_masked() says how it ended for the victim. Rounds differ in all they send, so
+  // that a row of another round is found out.
   Status round_trip(bool staged);
+  // Ranks that were apart agree on the round to go on with.
+  void restart_rounds() { round_ = 0; }
   Status clean_masks() { return group_->mask_clean(stream()); }
   // All of it once, as a program without faults does.
   Status run();
@@ -68,21 +71,30 @@ class Life {
   void judge_as_victim() { is_victim_ = true; }
 
  private:
+  // One case, by what happened to the victim.
+  struct Scene {
+    LlScenario unmasked, masked_later, masked_throughout;
+    LlScenario expected;  // one of the three; what `io` refers to
+    std::unique_ptr<LlRank> io;
+
+    void expect(bool masked_at_dispatch, bool masked_at_combine);
+  };
+  static constexpr int kNumScenes = 3;  // odd, so that each is sent through both banks
+
+  Scene make_scene(uint64_t seed) const;
   Status look_at_mask();
-  Status half(Status posted, bool staged);
-  void expect(bool masked_at_dispatch, bool masked_at_combine);
+  Status half(LlRank& io, Status posted, bool staged);
   void compare(const std::string& fault);
 
   const LifeOptions options_;
   const UniqueId id_;
   const int rank_;
   bool is_victim_ = false;
-  LlScenario unmasked_, masked_later_, masked_throughout_;
-  LlScenario expected_;  // one of the three; what rank_io_ refers to
+  std::vector<Scene> scenes_;
+  int round_ = 0;
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Communicator> comm_, split_;
   std::unique_ptr<ep::Group> group_;
-  std::unique_ptr<LlRank> rank_io_;
   std::unique_ptr<Buffer> mask_;
   bool masked_ = false;
   int num_masked_rounds_ = 0;
