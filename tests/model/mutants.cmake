@@ -182,7 +182,8 @@ switchyard_mutant(first_warp_closes ep/ll_kernel.hpp TwoWarpsAlone "data race|de
 # --- a rank that is given up on ---
 
 switchyard_mutant(expulsion_not_told ep/ll_context.hpp SuspectedRank "deadlock"
-  [[      if (!expelled_by(peer)) p.store_relaxed(&line_at(peer, 0, rank())->expelled, tag);]] [[]])
+  [[      if (!expelled_by(peer) && !came_back) p.store_relaxed(&line_at(peer, 0, rank())->expelled, tag);]]
+  [[      (void)came_back;]])
 switchyard_mutant(rows_of_a_rank_that_was_given_up ep/ll_dispatch.hpp SuspectedRank "data race|assertion"
   [[uint32_t num_rows = arrival == Await::kReady ? p_.read(&line->num_rows) : 0;]]
   [[uint32_t num_rows = p_.read(&line->num_rows);]])
