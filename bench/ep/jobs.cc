@@ -55,19 +55,20 @@ const std::vector<double>& BoundSamples::faster() const {
 }
 
 Result<std::vector<double>> time_posts(EpRank& rank, Meeting& meeting, int num_posts, uint64_t pause_ns) {
-  std::vector<double> posts;
+  std::vector<double> mine, everyones;
   SWITCHYARD_TRY(rank.dispatch());
   for (int i = 0; i < num_posts; i++) {
     if (pause_ns > 0) sleep_ns(pause_ns);
     const uint64_t begin_ns = now_ns();
     SWITCHYARD_TRY(rank.post_dispatch());
-    posts.push_back(double(now_ns() - begin_ns));
+    mine.push_back(double(now_ns() - begin_ns));
     SWITCHYARD_TRY(rank.synchronize());
   }
-  for (double& post_ns : posts) {
-    SWITCHYARD_ASSIGN(post_ns, meeting.greatest(post_ns));
+  for (const double post_ns : mine) {
+    SWITCHYARD_ASSIGN(const std::vector<double> posts, meeting.comm().exchange(post_ns));
+    everyones.insert(everyones.end(), posts.begin(), posts.end());
   }
-  return posts;
+  return everyones;
 }
 
 Result<nlohmann::json> measure_overlap(EpRank& rank, Meeting& meeting) {

@@ -42,6 +42,8 @@ const char* trace_phase_name(TracePhase phase) {
     case TracePhase::kCollective: return "collective";
     case TracePhase::kMask: return "mask";
     case TracePhase::kError: return "error";
+    case TracePhase::kDispatch: return "dispatch";
+    case TracePhase::kCombine: return "combine";
   }
   return "unknown";
 }

@@ -40,8 +40,10 @@ enum class TracePhase : uint8_t {
   kCollective,
   kMask,  // a rank masked or re-admitted
   kError,
+  kDispatch,  // both halves in one
+  kCombine,
 };
-constexpr int kNumTracePhases = int(TracePhase::kError) + 1;
+constexpr int kNumTracePhases = int(TracePhase::kCombine) + 1;
 
 const char* trace_phase_name(TracePhase phase);
 

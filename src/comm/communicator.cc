@@ -198,9 +198,13 @@ Result<std::unique_ptr<Communicator>> Communicator::split(int color, int key) {
   return child;
 }
 
-Status Communicator::barrier() { return job_->bootstrap().barrier(comm_id_, members_, deadline()); }
+Status Communicator::barrier() {
+  const TraceSpan span(trace(), TracePhase::kBarrier, kNoTracePeer, 0);
+  return job_->bootstrap().barrier(comm_id_, members_, deadline());
+}
 
 Result<Window*> Communicator::register_window(void* memory, size_t num_bytes) {
+  const TraceSpan span(trace(), TracePhase::kWindow, kNoTracePeer, num_windows_ + 1, num_bytes);
   SWITCHYARD_ASSIGN(std::unique_ptr<Window> window,
                     Window::create(window_context(), ++num_windows_, memory, num_bytes, deadline()));
   if (net_ != nullptr) SWITCHYARD_TRY(net_->register_region(window->id(), memory, num_bytes, deadline()));

@@ -14,6 +14,7 @@
 #include <span>
 #include <vector>
 
+#include "base/trace.hpp"
 #include "comm/bootstrap.hpp"
 #include "comm/health.hpp"
 #include "comm/topology.hpp"
@@ -31,6 +32,7 @@ class Job {
   explicit Job(std::unique_ptr<Bootstrap> bootstrap);
   ~Job();
   Bootstrap& bootstrap() { return *bootstrap_; }
+  TraceRing& trace() { return trace_; }
   // Past events are told at once. The listener is not running any more when unsubscribe() returns.
   void subscribe(const void* who, std::function<void(const BootstrapEvent&)> listener);
   void unsubscribe(const void* who);
@@ -41,6 +43,7 @@ class Job {
   void tell(const BootstrapEvent& event);
 
   std::unique_ptr<Bootstrap> bootstrap_;
+  TraceRing trace_;
   std::mutex mutex_;
   std::vector<BootstrapEvent> events_;
   std::map<const void*, std::function<void(const BootstrapEvent&)>> listeners_;
@@ -63,6 +66,8 @@ class Communicator {
   int num_ranks() const { return int(members_.size()); }
   const Topology& topology() const { return *topology_; }
   Runtime& runtime() const { return runtime_; }
+  // What this rank did last; one for all communicators of the job.
+  TraceRing& trace() const { return job_->trace(); }
   Health& health() const { return *health_; }
   uint64_t id() const { return comm_id_; }
   Deadline deadline() const { return Deadline::after_ns(timeout_ns_); }

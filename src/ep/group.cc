@@ -54,7 +54,8 @@ Group::Group(Communicator& comm, const GroupConfig& config, uint64_t timeout_ns)
       config_(config),
       timeout_ns_(timeout_ns),
       placement_(Placement::contiguous(int(config.num_experts), comm.num_ranks())),
-      allocator_(comm.runtime(), config.alloc) {}
+      allocator_(comm.runtime(), config.alloc),
+      launcher_(LlLauncher::create(comm.runtime(), *this, comm.trace())) {}
 
 Result<std::unique_ptr<Group>> Group::create(Communicator& comm, const GroupConfig& config) {
   SWITCHYARD_TRY(check_config(config, comm));
@@ -126,7 +127,7 @@ Status Group::make_state() {
   const LlPlan plan{max_tokens() * kMaxTopk, num_ranks(), num_experts()};
   SWITCHYARD_ASSIGN(char* plans, carve(kNumBanks * plan.num_words() * sizeof(int32_t)));
   const uint64_t scratch_bytes = round_up(config_.max_token_bytes, 64);
-  SWITCHYARD_ASSIGN(char* scratch, carve(scratch_bytes * uint64_t(num_warps(runtime))));
+  SWITCHYARD_ASSIGN(char* scratch, carve(scratch_bytes * uint64_t(launcher_->num_warps())));
 
   view_.layout = layout;
   view_.rank = rank();
@@ -230,7 +231,8 @@ Status Group::post(LlOp op, StreamRef stream) {
   SWITCHYARD_FAILPOINT_TRY("ep.before_post");
   SWITCHYARD_TRY(order(stream));
   op.group = view_;
-  SWITCHYARD_TRY(launch(comm_.runtime(), op, stream, *this));
+  comm_.trace().record(TracePhase::kPost, TraceEdge::kInstant, kNoTracePeer, uint32_t(num_issued_), uint64_t(op.kind));
+  SWITCHYARD_TRY(launcher_->launch(op, stream));
   num_issued_ += takes_bank;
   return {};
 }
@@ -261,6 +263,13 @@ Result<int> Group::open_staged() {
 
 void Group::close_staged(int slot) { staged_[size_t(slot)] = 0; }
 
+void Group::forget_staged(int slot) {
+  // The send half may not have run yet; it ends by its time limit.
+  for (const StreamRef stream : streams_) (void)comm_.runtime().synchronize(stream, drained());
+  launcher_->forget(slot);
+  close_staged(slot);
+}
+
 Status Group::health() {
   if (comm_.aborted()) return comm_.async_error();
   // A host stream calls operation_failed() itself; a CUDA stream can't, so its kernels' report is looked at here.
@@ -270,10 +279,15 @@ Status Group::health() {
 }
 
 Status Group::operation_failed() {
-  const Status status = describe_failure(std::atomic_ref(report_->failure).load(std::memory_order_relaxed));
+  const uint64_t failure = std::atomic_ref(report_->failure).load(std::memory_order_relaxed);
+  const Status status = describe_failure(failure);
   comm_.report_async_error(status);
   const std::lock_guard lock(mutex_);
-  if (failure_.ok()) failure_ = status;
+  if (failure_.ok()) {
+    comm_.trace().record(TracePhase::kError, TraceEdge::kInstant, uint16_t(failure >> kEpochBits), uint32_t(failure),
+                         failure >> 56);
+    failure_ = status;
+  }
   return failure_;
 }
 

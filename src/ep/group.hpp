@@ -52,6 +52,8 @@ class Group final : private LlObserver {
   // Staged operations: at most two per group. Returns a slot, or why there is none.
   Result<int> open_staged();
   void close_staged(int slot);
+  // The operation will never be completed: gives its slot back, and nothing touches its tensors any more.
+  void forget_staged(int slot);
 
   // Masks (docs/errors.md). All refuse a group without them.
   Status mask_query(int32_t* device_mask, StreamRef stream);
@@ -99,6 +101,7 @@ class Group final : private LlObserver {
   const Placement placement_;
   Allocator allocator_;
 
+  const std::unique_ptr<LlLauncher> launcher_;
   LlGroupView view_{};
   std::vector<void*> owned_;  // allocations behind the view, freed by the destructor
   LlState* state_ = nullptr;    // kernels alone see it

@@ -52,7 +52,7 @@ Result<std::unique_ptr<Handle>> Handle::create(Group& group, Layout layout, int 
 }
 
 Handle::~Handle() {
-  for (const LlOp& op : staged_) group_.close_staged(op.slot);
+  for (const LlOp& op : staged_) group_.forget_staged(op.slot);
   if (owns_record_) group_.free(record_);
   group_.count_handle(-1);
 }

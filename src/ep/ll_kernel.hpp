@@ -50,11 +50,14 @@ SWITCHYARD_DEVICE void run_admission(const P& p, const LlOp& op) {
   }
 }
 
+// How long an operation waits before it says so; the rest of its time limit is has_time_left()'s.
+SWITCHYARD_HD uint64_t exchange_wait_ns(const LlOp& op) { return op.group.timeout_ns / 2; }
+
 // One operation of a kind that moves rows: Send and Receive are the roles of that kind.
 template <template <class> class Send, template <class> class Receive, class P>
 SWITCHYARD_DEVICE void run_exchange(const P& p, const LlOp& op) {
   LlContext<P> c(p, op);
-  typename P::Waiter waiter(p, op.group.timeout_ns / 2, op.group.abort);  // the other half: LlContext::has_time_left()
+  typename P::Waiter waiter(p, exchange_wait_ns(op), op.group.abort);
   Send<P> send(c);
   Receive<P> receive(c);
   if (op.part == LlPart::kSend) run_roles(p, waiter, c.overdue, send);

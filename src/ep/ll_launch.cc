@@ -2,20 +2,12 @@
 
 namespace switchyard::ep {
 
-Status launch(Runtime& runtime, const LlOp& op, StreamRef stream, LlObserver& observer) {
+std::unique_ptr<LlLauncher> LlLauncher::create(Runtime& runtime, LlObserver& observer, TraceRing& trace) {
 #if defined(SWITCHYARD_HAVE_CUDA)
-  if (runtime.kind() == Runtime::Kind::kCuda) return launch_cuda(op, stream, observer);
+  if (runtime.kind() == Runtime::Kind::kCuda) return make_cuda_launcher();
 #endif
   (void)runtime;
-  return launch_host(op, stream, observer);
-}
-
-int num_warps(Runtime& runtime) {
-#if defined(SWITCHYARD_HAVE_CUDA)
-  if (runtime.kind() == Runtime::Kind::kCuda) return cuda_num_warps();
-#endif
-  (void)runtime;
-  return 1;
+  return make_host_launcher(observer, trace);
 }
 
 }  // namespace switchyard::ep

@@ -1,5 +1,8 @@
-// Runs a low-latency operation on a stream of the platform.
+// Runs the low-latency operations of one group on streams of its platform.
 #pragma once
+#include <memory>
+
+#include "base/trace.hpp"
 #include "ep/ll_op.hpp"
 #include "platform/runtime.hpp"
 
@@ -15,16 +18,25 @@ class LlObserver {
   virtual Status operation_faulty() = 0;
 };
 
-// BLOCKING  never (but for a full stream queue).
-Status launch(Runtime& runtime, const LlOp& op, StreamRef stream, LlObserver& observer);
-// Warps that one operation runs on; each has a row of scratch.
-int num_warps(Runtime& runtime);
+// THREADS    like the group it belongs to: one thread at a time.
+// OWNERSHIP  outlives the operations it launched.
+class LlLauncher {
+ public:
+  static std::unique_ptr<LlLauncher> create(Runtime& runtime, LlObserver& observer, TraceRing& trace);
+  virtual ~LlLauncher() = default;
+
+  // BLOCKING  never (but for a full stream queue).
+  virtual Status launch(const LlOp& op, StreamRef stream) = 0;
+  // The receive half of the staged operation in this slot will never be launched. After this nothing touches its tensors.
+  virtual void forget(int slot) = 0;
+  // Warps that one operation runs on; each has a row of scratch.
+  virtual int num_warps() const = 0;
+};
 
 // Per platform.
-Status launch_host(const LlOp& op, StreamRef stream, LlObserver& observer);
+std::unique_ptr<LlLauncher> make_host_launcher(LlObserver& observer, TraceRing& trace);
 #if defined(SWITCHYARD_HAVE_CUDA)
-Status launch_cuda(const LlOp& op, StreamRef stream, LlObserver& observer);
-int cuda_num_warps();
+std::unique_ptr<LlLauncher> make_cuda_launcher();  // CUDA streams report nothing
 #endif
 
 }  // namespace switchyard::ep

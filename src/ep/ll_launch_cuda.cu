@@ -77,23 +77,28 @@ Status prepare_current_device() {
   return prepared[ordinal] = prepare_device(ordinal);
 }
 
+class CudaLauncher final : public LlLauncher {
+ public:
+  Status launch(const LlOp& op, StreamRef stream) override {
+    SWITCHYARD_TRY(prepare_current_device());
+    const auto cuda_stream = static_cast<cudaStream_t>(stream.handle);
+    if (op.group.masks_enabled && op.part != LlPart::kReceive) {
+      SWITCHYARD_TRY(start(ll_admission_kernel, 1, CudaPlatform::kLanes, op, cuda_stream));
+    }
+    if (op.kind == LlKind::kDispatch) return start(ll_dispatch_kernel, kNumBlocks, kNumThreads, op, cuda_stream);
+    if (op.kind == LlKind::kCombine) return start(ll_combine_kernel, kNumBlocks, kNumThreads, op, cuda_stream);
+    return {};
+  }
+  void forget(int /*slot*/) override {}  // nothing runs between operations
+  int num_warps() const override { return kNumBlocks * kNumThreads / CudaPlatform::kLanes; }
+};
+
 }  // namespace
 
-Status launch_cuda(const LlOp& op, StreamRef stream, LlObserver& /*observer: CUDA streams report nothing*/) {
-  SWITCHYARD_TRY(prepare_current_device());
-  const auto cuda_stream = static_cast<cudaStream_t>(stream.handle);
-  if (op.group.masks_enabled && op.part != LlPart::kReceive) {
-    SWITCHYARD_TRY(start(ll_admission_kernel, 1, CudaPlatform::kLanes, op, cuda_stream));
-  }
-  if (op.kind == LlKind::kDispatch) return start(ll_dispatch_kernel, kNumBlocks, kNumThreads, op, cuda_stream);
-  if (op.kind == LlKind::kCombine) return start(ll_combine_kernel, kNumBlocks, kNumThreads, op, cuda_stream);
-  return {};
-}
-
 // Called when a group is made, before any of its operations is launched.
-int cuda_num_warps() {
+std::unique_ptr<LlLauncher> make_cuda_launcher() {
   if (const Status prepared = prepare_current_device(); !prepared.ok()) log(LogLevel::kWarn, prepared.to_string());
-  return kNumBlocks * kNumThreads / CudaPlatform::kLanes;
+  return std::make_unique<CudaLauncher>();
 }
 
 }  // namespace switchyard::ep

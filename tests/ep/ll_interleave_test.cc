@@ -43,8 +43,9 @@ struct ThreeScenarios {
 // One rank's group with a handle for each of the three.
 class Trio {
  public:
-  Trio(Communicator& comm, StreamRef stream, const ThreeScenarios& scenarios, bool windows)
-      : steps(comm),
+  Trio(Communicator& comm_of_rank, StreamRef stream, const ThreeScenarios& scenarios, bool windows)
+      : comm(comm_of_rank),
+        steps(comm),
         a(std::make_unique<LlRank>(comm, stream, scenarios.a, windows)),
         b(std::make_unique<LlRank>(comm, stream, scenarios.b, windows)),
         c(std::make_unique<LlRank>(comm, stream, scenarios.c, windows)),
@@ -58,6 +59,7 @@ class Trio {
   }
   std::string leave() { return steps.leave(std::move(group_), std::move(a), std::move(b), std::move(c)); }
 
+  Communicator& comm;
   Steps steps;
   std::unique_ptr<LlRank> a, b, c;
 
@@ -114,6 +116,46 @@ TEST_P(Interleaved, AStagedCombineOverlapsAStagedDispatch) {
       steps(trio.a->run_dispatch()) && steps(trio.a->post_combine(true)) && steps(trio.b->post_dispatch(true)) &&
           steps(trio.a->complete()) && trio.check(*trio.a, &LlRank::check_combine) && steps(trio.b->complete()) &&
           trio.check(*trio.b, &LlRank::check_dispatch) && steps(trio.b->run_combine());
+    }
+  });
+}
+
+// An idle worker takes in what has come, so peers get the bank back before anybody completes the operation.
+TEST_P(Interleaved, WhatHasComeIsTakenInBeforeItIsCompleted) {
+  run([](Trio& trio) {
+    const int rank = trio.comm.rank();
+    trio.steps(trio.a->post_dispatch(true)) && trio.steps(trio.b->post_dispatch(true));
+    const auto complete_both = [&] {
+      trio.steps(trio.a->complete()) && trio.check(*trio.a, &LlRank::check_dispatch) && trio.steps(trio.b->complete()) &&
+          trio.check(*trio.b, &LlRank::check_dispatch);
+    };
+    // The send of c needs the bank of a at rank 0, which has not completed a.
+    if (rank != 0) {
+      complete_both();
+      trio.steps(trio.c->post_dispatch(true)) && trio.steps(trio.c->synchronize());
+    }
+    if (!trio.steps(trio.comm.barrier()) || !trio.steps.ok()) return;
+    if (rank == 0) {
+      complete_both();
+      trio.steps(trio.c->post_dispatch(true));
+    }
+    trio.steps(trio.c->complete()) && trio.check(*trio.c, &LlRank::check_dispatch);
+  });
+}
+
+// Nobody may wait for a rank to read what it never will, and nothing may be written to tensors that are gone.
+TEST_P(Interleaved, AHandleIsDestroyedWithItsOperationOpen) {
+  run([](Trio& trio) {
+    const int rank = trio.comm.rank();
+    trio.steps(trio.a->post_dispatch(true)) && trio.steps(trio.b->post_dispatch(true));
+    if (rank == 0) {
+      trio.a->close();
+    } else {
+      trio.steps(trio.a->complete()) && trio.check(*trio.a, &LlRank::check_dispatch);
+    }
+    trio.steps(trio.b->complete()) && trio.check(*trio.b, &LlRank::check_dispatch);
+    for (int round = 0; round < 3; ++round) {
+      trio.steps(trio.c->run_dispatch()) && trio.steps(trio.c->run_combine());
     }
   });
 }

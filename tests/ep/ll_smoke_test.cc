@@ -1,6 +1,8 @@
 // The thinnest path: two ranks, one token, there and back; then the same with everything turned on.
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "ep/ll_harness.hpp"
 #include "support/thread_ranks.hpp"
 
@@ -31,6 +33,31 @@ TEST(LowLatency, TwoRanksOneTokenThereAndBack) {
   shape.max_tokens = 1;
   shape.topk = 1;
   run_case(shape, oracle::Routing::kUniform, oracle::Fill::kFull, {});
+}
+
+// The trace ring is always on: what a rank did can be read afterwards.
+TEST(LowLatency, OperationsLeaveTheirBeginAndEndInTheTraceRing) {
+  const LlScenario scenario = make_scenario(7, small_shape(2, oracle::Layout::kRankMajor), oracle::Routing::kUniform,
+                                            oracle::Fill::kFull);
+  ThreadRanks ranks(2);
+  ranks.on_all([&](int rank) {
+    const TraceRing& trace = ranks.comm(rank).trace();
+    for (const bool staged : {false, true}) {
+      EXPECT_EQ(run_ll_case(ranks.comm(rank), ranks.stream_ref(rank), scenario, {.staged = staged}), "");
+    }
+    std::map<TracePhase, int> balance, num_begun;
+    for (const TraceRecord& record : trace.snapshot()) {
+      if (record.edge == TraceEdge::kInstant) continue;
+      num_begun[record.phase] += record.edge == TraceEdge::kBegin;
+      balance[record.phase] += record.edge == TraceEdge::kBegin ? 1 : -1;
+    }
+    for (const TracePhase phase : {TracePhase::kDispatch, TracePhase::kCombine, TracePhase::kDispatchSend,
+                                   TracePhase::kDispatchReceive, TracePhase::kCombineSend, TracePhase::kCombineReceive}) {
+      EXPECT_GT(num_begun[phase], 0) << trace_phase_name(phase);
+      EXPECT_EQ(balance[phase], 0) << trace_phase_name(phase);
+    }
+    EXPECT_GT(num_begun[TracePhase::kWindow], 0);
+  });
 }
 
 // An id that names no expert is dropped, because peers wait for this rank, and then reported by the stream.

@@ -191,6 +191,43 @@ TEST(Stream, WakesEveryThreadThatSleepsInSynchronize) {
   EXPECT_LT(now_ns() - begin_ns, 10 * kSecond);  // woken, not merely timed out
 }
 
+TEST(Stream, TakesStepsOnlyWhileNothingIsQueued) {
+  auto stream = Stream::create();
+  ASSERT_TRUE(stream.ok());
+  std::atomic<int> num_steps{0};
+  ASSERT_TRUE((*stream)->post([&](Stream& self) {
+    self.when_idle([&] {
+      const int step = num_steps.fetch_add(1) + 1;
+      return step == 100 ? IdleResult::kOver : step % 2 ? IdleResult::kMoved : IdleResult::kNothingToDo;
+    });
+  }).ok());
+  // Whatever is queued behind runs before the first step.
+  std::atomic<int> steps_before_task{-1};
+  std::atomic<bool> go_on{false};
+  ASSERT_TRUE((*stream)->post([&] {
+    steps_before_task = num_steps.load();
+    wait_until([&] { return go_on.load(); }, Deadline::after_ns(10 * kSecond));
+    EXPECT_EQ(num_steps.load(), steps_before_task.load());
+  }).ok());
+  go_on = true;
+  EXPECT_EQ(wait_until([&] { return num_steps.load() == 100; }, Deadline::after_ns(10 * kSecond)), WaitResult::kReady);
+  EXPECT_TRUE((*stream)->synchronize(Deadline::after_ns(10 * kSecond)).ok());
+  EXPECT_EQ(num_steps.load(), 100) << "a step that is over is not taken again";
+}
+
+TEST(Stream, RunsATaskAtOnceAlthoughStepsNeverEnd) {
+  auto stream = Stream::create();
+  ASSERT_TRUE(stream.ok());
+  ASSERT_TRUE((*stream)->post([](Stream& self) { self.when_idle([] { return IdleResult::kNothingToDo; }); }).ok());
+  for (int i = 0; i < 5; ++i) {
+    wait_until([] { return false; }, Deadline::after_ns(5 * kMillisecond));  // long enough for the worker to nap
+    const uint64_t begin_ns = now_ns();
+    ASSERT_TRUE((*stream)->post([] {}).ok());
+    EXPECT_TRUE((*stream)->synchronize(Deadline::after_ns(10 * kSecond)).ok());
+    EXPECT_LT(now_ns() - begin_ns, kSecond / 2);
+  }
+}
+
 TEST(Stream, OneStreamsWaitNeverHoldsUpAnother) {
   // Each stream's task ends only after the next stream's has begun: in any pool smaller than the ring it would hang.
   constexpr size_t kNumStreams = 12;

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <sys/prctl.h>
 
+#include <algorithm>
 #include <system_error>
 
 #include "base/env.hpp"
@@ -26,6 +27,7 @@ bool ticket_reached(uint32_t ticket, uint64_t completed) { return int32_t(wake_t
 
 // Naps of Backoff are 20-200 us; the default slack would add 50 us to each.
 constexpr unsigned long kTimerSlackNs = 1'000;
+constexpr uint64_t kMaxIdleNapNs = 1'000'000;
 
 }  // namespace
 
@@ -91,12 +93,13 @@ void Stream::work() {
     } else if (stopping_.load(std::memory_order_acquire)) {  // pairs with release in ~Stream(): all posts are visible
       if (idle()) return;                                    // and since nobody posts any more, the ring stays empty
     } else {
-      sleep_until_posted();
+      sleep_until_posted(Deadline::never());  // ends with the next post or the stream's end
     }
   }
 }
 
-// True when there is a task; false after SWITCHYARD_POLL_US without one, or when the stream is to end.
+// True when there is a task; false after SWITCHYARD_POLL_US without one, or when the stream is to end. As long as there are
+// steps to take while idle, it naps instead: a post ends a nap.
 bool Stream::poll_for_task() {
   const uint64_t next = completed_.load(std::memory_order_relaxed);  // written by this thread only
   const uint64_t limit_ns = env().poll_us * 1'000;
@@ -104,18 +107,37 @@ bool Stream::poll_for_task() {
   // acquire inside posted(); pairs with release in try_enqueue()
   while (posted() == next) {
     if (stopping_.load(std::memory_order_relaxed)) return false;
-    if (backoff.waited_ns() >= limit_ns && backoff.now_ns() != 0) return false;
+    if (step_while_idle()) {
+      backoff.reset();
+      continue;
+    }
+    if (backoff.waited_ns() >= limit_ns && backoff.now_ns() != 0) {
+      if (idle_steps_.empty()) return false;
+      sleep_until_posted(Deadline::after_ns(std::clamp(backoff.waited_ns() / 8, Backoff::kMinNapNs, kMaxIdleNapNs)));
+    }
     backoff.spin();
   }
   return true;
 }
 
-void Stream::sleep_until_posted() {
+// One step of each; true when one of them moved.
+bool Stream::step_while_idle() {
+  bool moved = false;
+  std::erase_if(idle_steps_, [&](const std::function<IdleResult()>& step) {
+    const IdleResult result = step();
+    moved |= result == IdleResult::kMoved;
+    return result == IdleResult::kOver;
+  });
+  return moved;
+}
+
+void Stream::sleep_until_posted(Deadline deadline) {
   // acq_rel; pairs with the exchanges in try_enqueue() and ~Stream(). Only they clear the word: a plain store here
   // would break the chain of read-modify-writes, and a 1 left behind costs no more than one needless wake-up.
   worker_sleeps_.exchange(1, std::memory_order_acq_rel);
-  while (idle() && !stopping_.load(std::memory_order_relaxed) && worker_sleeps_.load(std::memory_order_relaxed) != 0) {
-    futex_wait(worker_sleeps_, 1, Deadline::never());  // ends with the next post or the stream's end
+  while (idle() && !stopping_.load(std::memory_order_relaxed) && worker_sleeps_.load(std::memory_order_relaxed) != 0 &&
+         !deadline.expired()) {
+    futex_wait(worker_sleeps_, 1, deadline);
   }
 }
 

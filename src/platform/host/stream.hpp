@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <new>
@@ -18,6 +19,7 @@
 #include <thread>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "base/clock.hpp"
 #include "switchyard/status.hpp"
@@ -25,6 +27,8 @@
 namespace switchyard {
 
 class Event;
+
+enum class IdleResult { kMoved, kNothingToDo, kOver };
 
 struct StreamOptions {
   std::string name = "stream";  // of the worker thread, as debuggers show it (15 characters), and in errors
@@ -48,6 +52,11 @@ class Stream {
   // BLOCKING  only while the ring is full, up to SWITCHYARD_TIMEOUT_MS; then the Status says so, nothing is queued.
   template <class Callable>
   Status post(Callable callable);
+
+  // Lets the worker call `step` while nothing is queued, again and again until it says that it is over. A step must be
+  // short, since what is posted waits for it, and must not wait itself. Forgotten with the stream.
+  // REQUIRES  called by a task of this stream.
+  void when_idle(std::function<IdleResult()> step) { idle_steps_.push_back(std::move(step)); }
 
   // What is posted after this runs only when the event's latest record so far has completed (event.hpp).
   Status wait(const Event& event);
@@ -92,7 +101,8 @@ class Stream {
   Status enqueue(const TaskType& type, void* callable);
   bool try_enqueue(const TaskType& type, void* callable);
   bool poll_for_task();
-  void sleep_until_posted();
+  bool step_while_idle();
+  void sleep_until_posted(Deadline deadline);
   void run_next();
   void work();
   void sleep_until_completed(uint64_t sequence, Deadline deadline);
@@ -107,6 +117,7 @@ class Stream {
   std::atomic<bool> stopping_{false};
 
   // Worker's side.
+  std::vector<std::function<IdleResult()>> idle_steps_;
   alignas(64) std::atomic<uint64_t> completed_{0};
   // Of synchronize(): 0, or the earliest sequence somebody sleeps for, as wake_ticket() writes it.
   std::atomic<uint32_t> wake_at_{0};
