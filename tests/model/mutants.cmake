@@ -234,7 +234,7 @@ foreach(line
     "posted_.store(sequence + 1, std::memory_order_release)"
     "stopping_.store(true, std::memory_order_release)"
     "worker_sleeps_.exchange(1, std::memory_order_acq_rel)"
-    "while (idle() && !stopping_.load(std::memory_order_relaxed) && worker_sleeps_.load(std::memory_order_relaxed) != 0) {"
+    "while (idle() && !stopping_.load(std::memory_order_relaxed) && worker_sleeps_.load(std::memory_order_relaxed) != 0 &&"
     "futex_wait(worker_sleeps_, 1, "
     "completed_.store(sequence + 1, std::memory_order_release)"
     "wake_at_.fetch_or(0, std::memory_order_acq_rel)"
