@@ -31,7 +31,7 @@ build: setup
 # ctest comes last, so that its summary ends the output.
 test: build
 	scripts/sanitizers.sh build
-	@ctest --test-dir $(BUILD_DIR) -j2 --repeat until-pass:2 --output-on-failure --label-exclude '^soak$$'
+	@ctest --test-dir $(BUILD_DIR) -j2 --output-on-failure --label-exclude '^soak$$'
 
 demo: build
 	@BUILD_DIR=$(BUILD_DIR) scripts/demo.sh
@@ -40,6 +40,7 @@ bench: build
 	$(BUILD_DIR)/bin/switchyard bench ep --figures --json $(BUILD_DIR)/bench.json $(BENCH_ARGS)
 
 soak: build
+	SWITCHYARD_SANITIZE_ALL=1 scripts/sanitizers.sh build
 	@ctest --test-dir $(BUILD_DIR) --output-on-failure --label-regex '^soak$$'
 
 install: build

@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 
 programs() {
   if [[ $1 == tsan ]]; then
-    echo ll_tsan_test
+    echo ll_tsan_test ll_interleave_test
     return
   fi
   local sets=("ll_smoke_test" "ll_interleave_test")

@@ -67,6 +67,12 @@ void add_options(CLI::App& command, BenchOptions& options) {
       "Exit code 1 if a result was wrong or a measurement failed; a figure that misses its target is no failure.");
 }
 
+Status check_host_only(const BenchOptions& options) {
+  if (options.spec.platform == "host" || (!options.baselines && !options.figures)) return {};
+  return Status::invalid_usage(text(options.figures ? "--figures" : "--baselines",
+                                    " measures CPUs, not --platform ", options.spec.platform));
+}
+
 // The file must be writable before minutes of measuring, not after.
 Status check_writable(const std::string& path) {
   if (path.empty() || std::ofstream(path, std::ios::app)) return {};
@@ -84,7 +90,8 @@ bool all_well(const nlohmann::json& results) {
 }
 
 void bench_ep(const BenchOptions& options) {
-  for (const Status& status : {bench::validate(options.spec), check_writable(options.json_path)}) {
+  for (const Status& status :
+       {bench::validate(options.spec), check_host_only(options), check_writable(options.json_path)}) {
     if (!status.ok()) return fail(status, kExitUsage);
   }
   nlohmann::json results;
@@ -113,7 +120,10 @@ void register_bench(CLI::App& app) {
   const auto options = std::make_shared<BenchOptions>();
   CLI::App* ep = bench->add_subcommand("ep", "Expert-parallel dispatch and combine");
   add_options(*ep, *options);
-  ep->callback([options] { bench_ep(*options); });
+  ep->callback([options] {
+    if (options->spec.platform == "cuda") options->spec.threads = true;  // ranks share one GPU
+    bench_ep(*options);
+  });
 
   // What bench starts through `switchyard run`; not for people.
   const auto folder = std::make_shared<std::string>();

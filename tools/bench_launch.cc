@@ -47,13 +47,25 @@ Result<nlohmann::json> run_as_processes(const bench::EpSpec& spec) {
   return read_json(result_path(folder.path()));
 }
 
+Communicator::Options options_for([[maybe_unused]] const bench::EpSpec& spec) {
+#if defined(SWITCHYARD_HAVE_CUDA)
+  if (spec.platform == "cuda") {
+    // Ranks wait for each other inside kernels: each stream needs a hardware queue of its own. Read when CUDA starts.
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
+    return {.runtime = &cuda_runtime()};
+  }
+#endif
+  return {};
+}
+
 Result<nlohmann::json> run_as_threads(const bench::EpSpec& spec) {
+  const Communicator::Options options = options_for(spec);
   SWITCHYARD_ASSIGN(const UniqueId id, create_unique_id());
   std::vector<std::optional<Result<nlohmann::json>>> results(size_t(spec.ranks));
   std::vector<std::thread> threads;
   for (int rank = 0; rank < spec.ranks; rank++) {
     threads.emplace_back([&, rank] {
-      const auto comm = Communicator::create(id, rank, spec.ranks, {});
+      const auto comm = Communicator::create(id, rank, spec.ranks, options);
       results[size_t(rank)] = comm.ok() ? bench::run_job(spec, *comm.value()) : Result<nlohmann::json>(comm.status());
     });
   }

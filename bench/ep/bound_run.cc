@@ -14,17 +14,54 @@ Result<std::unique_ptr<Buffer>> make_rows(Communicator& comm, size_t num_rows, s
   return buffer;
 }
 
+template <class Row>
+size_t num_bytes(const std::vector<Row>& rows) {
+  size_t sum = 0;
+  for (const Row& row : rows) sum += row.bytes;
+  return sum;
+}
+
 }  // namespace
 
 Result<EpBound> EpBound::create(const EpRank& rank) {
-  EpBound bound;
+  EpBound bound(rank);
   if (rank.spec().zero_copy) bound.list_windows(rank);
   else SWITCHYARD_TRY(bound.list_plain(rank));
   const size_t result_bytes = rank.spec().result_bytes();
   for (int token = 0; token < rank.spec().tokens; token++) {
     bound.combine_writes_.push_back({rank.combined().row(size_t(token), result_bytes), result_bytes});
   }
+  if (bound.on_device()) SWITCHYARD_TRY(bound.prepare_device(rank));
   return bound;
+}
+
+Status EpBound::dispatch(Method method) const {
+  if (on_device()) return copy_on_device(num_bytes(dispatch_moves_));
+  copy_list_ns(dispatch_moves_, method);
+  return {};
+}
+
+Status EpBound::combine(Method method) const {
+  // A copy reads and writes each byte; a reduction reads more than it writes.
+  if (on_device()) {
+    return copy_on_device(num_bytes(combine_moves_) + (num_bytes(combine_reads_) + num_bytes(combine_writes_)) / 2);
+  }
+  copy_list_ns(combine_moves_, method);
+  read_list_ns(combine_reads_, combine_writes_, method);
+  return {};
+}
+
+Status EpBound::prepare_device(const EpRank& rank) {
+  const size_t most = std::max(num_bytes(dispatch_moves_), num_bytes(combine_moves_) + num_bytes(combine_reads_) +
+                                                               num_bytes(combine_writes_));
+  SWITCHYARD_ASSIGN(sent_, Buffer::create(rank.comm(), most));
+  SWITCHYARD_ASSIGN(received_, Buffer::create(rank.comm(), most));
+  return {};
+}
+
+Status EpBound::copy_on_device(size_t num_bytes) const {
+  SWITCHYARD_TRY(runtime_.copy_async(received_->device_memory(), sent_->device_memory(), num_bytes, stream_));
+  return runtime_.synchronize(stream_, Deadline::after_ns(10 * kSecond));
 }
 
 void EpBound::list_windows(const EpRank& rank) {

@@ -6,6 +6,9 @@
 //   combine, windows    every result is read where the expert left it, and every token's row is written
 //   combine, plain      as above, but results of another rank are copied once more before they are read
 //
+// On a GPU the rows' addresses do not matter: the bound is one copy of as many bytes as are read and written here, by the
+// device's own copy engine or kernel.
+//
 // Memory on the way is private: with no waiting and no sharing, whoever has to wait and share can't be faster.
 //
 // THREADS    as the rank; ranks run their bounds at the same time. REQUIRES idle streams on all ranks.
@@ -31,19 +34,21 @@ class EpBound {
   // REQUIRES with windows: load and store reach all ranks.
   static Result<EpBound> create(const EpRank& rank);
 
-  void dispatch(Method method) const { copy_list_ns(dispatch_moves_, method); }
-  void combine(Method method) const {
-    copy_list_ns(combine_moves_, method);
-    read_list_ns(combine_reads_, combine_writes_, method);
-  }
+  Status dispatch(Method method) const;
+  Status combine(Method method) const;
   // With windows: the rows of dispatch(), grouped by token.
   std::vector<RowPush> pushes() const;
 
  private:
-  EpBound() = default;
+  explicit EpBound(const EpRank& rank) : runtime_(rank.comm().runtime()), stream_(rank.stream_ref()) {}
+  bool on_device() const { return runtime_.kind() != Runtime::Kind::kHost; }
+  Status prepare_device(const EpRank& rank);
+  Status copy_on_device(size_t num_bytes) const;
   void list_windows(const EpRank& rank);
   Status list_plain(const EpRank& rank);
 
+  Runtime& runtime_;
+  const StreamRef stream_;
   std::unique_ptr<Buffer> sent_, received_;  // rows on the way: out of this rank, and into it
   std::vector<RowMove> dispatch_moves_, combine_moves_;
   std::vector<RowRead> combine_reads_;

@@ -133,10 +133,7 @@ Result<nlohmann::json> measure_push(EpRank& rank, Meeting& meeting) {
   std::vector<double> pushed;
   for (int i = 0; i < rank.spec().warmup + rank.spec().iters; i++) {
     const auto copy_all = [&](Method method) {
-      return meeting.time([&]() -> Status {
-        bound.dispatch(method);
-        return {};
-      });
+      return meeting.time([&] { return bound.dispatch(method); });
     };
     SWITCHYARD_ASSIGN(const double ordinary_ns, copy_all(Method::kOrdinary));
     SWITCHYARD_ASSIGN(const double streaming_ns, copy_all(Method::kStreaming));
@@ -186,7 +183,7 @@ Result<nlohmann::json> run_job(const EpSpec& spec, Communicator& comm) {
     SWITCHYARD_ASSIGN(rank, EpRank::create(spec, comm));
     // Once: rows arrive at the same places every time.
     SWITCHYARD_TRY(rank->dispatch());
-    rank->prepare_results();
+    SWITCHYARD_TRY(rank->prepare_results());
     return found->second(*rank, meeting);
   };
   Result<nlohmann::json> result = measure();

@@ -8,11 +8,20 @@ namespace switchyard::bench {
 
 Result<std::unique_ptr<EpRank>> EpRank::create(const EpSpec& spec, Communicator& comm) {
   std::unique_ptr<EpRank> rank(new EpRank(spec, comm));
-  SWITCHYARD_ASSIGN(rank->stream_, Stream::create({text("rank ", comm.rank()), comm.rank(), comm.num_ranks()}));
+  SWITCHYARD_ASSIGN(rank->stream_, comm.runtime().create_stream(text("rank ", comm.rank())));
   SWITCHYARD_TRY(rank->allocate());
-  rank->fill_inputs();
+  SWITCHYARD_TRY(rank->fill_inputs());
   SWITCHYARD_TRY(rank->open());
   return rank;
+}
+
+EpRank::~EpRank() {
+  for (auto& handle : handles_) handle.reset();
+  group_.reset();  // waits for the stream
+  if (stream_.handle == nullptr) return;
+  if (const Status destroyed = comm_.runtime().destroy_stream(stream_); !destroyed.ok()) {
+    log(LogLevel::kWarn, destroyed.to_string());
+  }
 }
 
 Status EpRank::allocate() {
@@ -21,6 +30,7 @@ Status EpRank::allocate() {
   const size_t most_rows = spec_.outer(0) * spec_.inner();  // a window has one size; rank 0 has the most experts
   const size_t num_words = spec_.expert_major() ? 0 : num_rows * topk;
   const bool windows = spec_.zero_copy;
+  SWITCHYARD_ASSIGN(touched_, Buffer::create(comm_, 2 * kTouchedBytes));
   SWITCHYARD_ASSIGN(tokens_, Buffer::create(comm_, tokens * spec_.input_bytes()));
   SWITCHYARD_ASSIGN(indices_, Buffer::create(comm_, tokens * topk * sizeof(int64_t)));
   SWITCHYARD_ASSIGN(weights_, Buffer::create(comm_, tokens * topk * sizeof(float)));
@@ -37,13 +47,28 @@ Status EpRank::allocate() {
   return {};
 }
 
-void EpRank::fill_inputs() {
+Status EpRank::fill_inputs() {
   for (int token = 0; token < spec_.tokens; token++) {
     const std::vector<std::byte> row = token_row(spec_, plan_.routing(), rank(), token);
     std::memcpy(tokens_->row(size_t(token), row.size()), row.data(), row.size());
   }
   std::copy(plan_.experts(rank()).begin(), plan_.experts(rank()).end(), indices_->span<int64_t>().begin());
   std::copy(plan_.weights(rank()).begin(), plan_.weights(rank()).end(), weights_->span<float>().begin());
+  for (const auto* input : {&tokens_, &indices_, &weights_}) SWITCHYARD_TRY((*input)->upload());
+  return {};
+}
+
+Status EpRank::upload_outputs() const {
+  for (const auto* output : {&arrived_, &arrived_scales_, &combined_}) SWITCHYARD_TRY((*output)->upload());
+  return {};
+}
+
+Status EpRank::download_outputs() const {
+  for (const auto* output :
+       {&arrived_, &arrived_scales_, &arrived_indices_, &arrived_weights_, &counters_, &combined_}) {
+    SWITCHYARD_TRY((*output)->download());
+  }
+  return {};
 }
 
 Status EpRank::open() {
@@ -96,7 +121,8 @@ Status EpRank::post_combine() {
   return handles_[0]->combine(args, stream_ref());
 }
 
-void EpRank::prepare_results() {
+Status EpRank::prepare_results() {
+  SWITCHYARD_TRY(download_outputs());
   const auto hidden = size_t(spec_.hidden);
   for (const RowRoute& route : plan_.rows()) {
     if (route.owner != rank()) continue;
@@ -110,6 +136,8 @@ void EpRank::prepare_results() {
       row_scales_->span<float>()[route.row] = nvfp4_row_scale_of(row, hidden);
     }
   }
+  if (results_) SWITCHYARD_TRY(results_->upload());
+  return row_scales_->upload();
 }
 
 }  // namespace switchyard::bench

@@ -12,27 +12,29 @@
 #include "bench/ep/plan.hpp"
 #include "bench/ep/spec.hpp"
 #include "ep/handle.hpp"
-#include "platform/host/stream.hpp"
 
 namespace switchyard::bench {
 
 class EpRank {
  public:
   static Result<std::unique_ptr<EpRank>> create(const EpSpec& spec, Communicator& comm);
+  ~EpRank();
 
   const EpSpec& spec() const { return spec_; }
   const EpPlan& plan() const { return plan_; }
   Communicator& comm() const { return comm_; }
   int rank() const { return comm_.rank(); }
+  StreamRef stream_ref() const { return stream_; }
 
   // Two handles, as a program with two micro-batches has.
   Status post_dispatch(bool send_only = false, int handle_idx = 0);
   Status post_combine();
   Status complete(int handle_idx) { return handles_[size_t(handle_idx)]->complete(stream_ref()); }
   Status synchronize() { return comm_.runtime().synchronize(stream_ref(), comm_.deadline()); }
-  // A task on the stream, as what makes the inputs ready is in a program: the worker is then awake.
+  // Something on the stream, as what makes the inputs ready is in a program: the worker is then awake.
   Status touch_stream() {
-    return stream_->post([] {});
+    auto* bytes = static_cast<char*>(touched_->device_memory());
+    return comm_.runtime().copy_async(bytes, bytes + kTouchedBytes, kTouchedBytes, stream_);
   }
   // From inputs that are ready to output that can be used.
   Status dispatch() {
@@ -45,7 +47,10 @@ class EpRank {
   }
   // What experts need of the received rows to hand them back, where that is not the rows themselves: to be called
   // once after the first dispatch, as rows arrive at the same places every time.
-  void prepare_results();
+  Status prepare_results();
+  // Between the tensors and what check.hpp sees of them: after spoiling outputs, and before looking at them.
+  Status upload_outputs() const;
+  Status download_outputs() const;
 
   size_t memory_bytes() const { return group_->memory_bytes(); }
 
@@ -63,14 +68,15 @@ class EpRank {
  private:
   EpRank(const EpSpec& spec, Communicator& comm) : spec_(spec), comm_(comm), plan_(spec) {}
   Status allocate();
-  void fill_inputs();
+  Status fill_inputs();
   Status open();
-  StreamRef stream_ref() const { return {stream_.get()}; }
+  static constexpr size_t kTouchedBytes = 64;
 
   const EpSpec spec_;
   Communicator& comm_;
   const EpPlan plan_;
-  std::unique_ptr<Stream> stream_;
+  StreamRef stream_;
+  std::unique_ptr<Buffer> touched_;
   std::unique_ptr<Buffer> tokens_, indices_, weights_;
   std::unique_ptr<Buffer> arrived_, arrived_scales_, arrived_indices_, arrived_weights_, counters_;
   std::unique_ptr<Buffer> results_;  // null: experts work in place

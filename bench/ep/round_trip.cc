@@ -20,18 +20,17 @@ struct Samples {
 Result<uint64_t> verify(EpRank& rank, Meeting& meeting) {
   poison_arrived(rank);
   poison_combined(rank);
+  SWITCHYARD_TRY(rank.upload_outputs());
   SWITCHYARD_TRY(meeting.comm().barrier());  // peers write the outputs that this rank has just spoiled
   SWITCHYARD_TRY(rank.dispatch());
   SWITCHYARD_TRY(rank.combine());
+  SWITCHYARD_TRY(rank.download_outputs());
   return meeting.sum(count_dispatch_errors(rank) + count_combine_errors(rank));
 }
 
 Status sample_bound(const EpBound& bound, Meeting& meeting, Samples& samples) {
   const auto sample = [&](auto work, Method method, std::vector<double>& into) -> Status {
-    SWITCHYARD_ASSIGN(const double elapsed_ns, meeting.time([&]() -> Status {
-      (bound.*work)(method);
-      return {};
-    }));
+    SWITCHYARD_ASSIGN(const double elapsed_ns, meeting.time([&] { return (bound.*work)(method); }));
     into.push_back(elapsed_ns);
     return {};
   };

@@ -66,12 +66,12 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(EpSpec, job, mode, layout, platform, net, ran
 
 inline Status validate(const EpSpec& spec) {
   if (spec.platform == "cuda") {
-#if defined(SWITCHYARD_HAVE_CUDA)
-    return Status::invalid_usage("--platform cuda: this command measures the host platform only so far");
-#else
+#if !defined(SWITCHYARD_HAVE_CUDA)
     return Status::invalid_usage(
         "--platform cuda: built without CUDA; configure with -DSWITCHYARD_CUDA=ON, or use "
         "--platform host");
+#else
+    if (!spec.threads) return Status::internal("ranks that share a GPU are threads of one process");
 #endif
   }
   if (spec.topk > spec.experts) {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds build-gpu/ll_gpu with plain compiler calls, from the sources and build-gpu-deps/ (scripts/gpu/prepare.sh).
-# With the packages installed, cmake -DSWITCHYARD_CUDA=ON builds the same program.
+# Builds build-gpu/ll_gpu and build-gpu/switchyard with plain compiler calls, from the sources and build-gpu-deps/
+# (scripts/gpu/prepare.sh). With the packages installed, cmake -DSWITCHYARD_CUDA=ON builds the same programs.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -15,13 +15,15 @@ if [[ ! -f $deps/lib/libsodium.a ]]; then
 fi
 
 shopt -s nullglob
-sources=$(printf '%s\n' src/{base,platform/host,platform/cuda,net,comm,ep}/*.{cc,cu} tests/oracle/*.cc \
-  tests/ep/ll_harness.cc tests/gpu/*.cc | grep -v '_test\.cc$')
+library=$(printf '%s\n' src/{base,platform/host,platform/cuda,net,comm,ep}/*.{cc,cu})
+checks=$(printf '%s\n' tests/oracle/*.cc tests/ep/ll_harness.cc tests/gpu/*.cc | grep -v '_test\.cc$')
+tool=$(printf '%s\n' tools/*.cc bench/ep/*.cc)
 
 mkdir -p $out
 {
   cat <<NINJA
-flags = -std=c++20 -O2 -DNDEBUG -DSWITCHYARD_HAVE_CUDA -Iinclude -Isrc -Itests -isystem $deps/include
+flags = -std=c++20 -O2 -DNDEBUG -DSWITCHYARD_HAVE_CUDA -DFMT_HEADER_ONLY -DSWITCHYARD_VERSION='"gpu"' -I. -Iinclude -Isrc $
+  -Itests -isystem $deps/include
 rule cc
   command = ${CXX:-g++} \$flags -isystem $cuda/include -ffp-contract=off -pthread -MMD -MF \$out.d -c \$in -o \$out
   description = \$in
@@ -35,7 +37,8 @@ rule link
   command = ${CXX:-g++} -o \$out \$in $deps/lib/libsodium.a $deps/lib/libhwy.so.1 $
     -Wl,-rpath,'\$\$ORIGIN/../$deps/lib' -L$cuda/lib64 -lcudart_static -ldl -lrt -pthread
 NINJA
-  for source in $sources; do echo "build $out/$source.o: ${source##*.} $source"; done
-  echo "build $out/ll_gpu: link $(printf "$out/%s.o " $sources)"
+  for source in $library $checks $tool; do echo "build $out/$source.o: ${source##*.} $source"; done
+  echo "build $out/ll_gpu: link $(printf "$out/%s.o " $library $checks)"
+  echo "build $out/switchyard: link $(printf "$out/%s.o " $library $tool)"
 } > $out/build.ninja
-ninja -f $out/build.ninja ${JOBS:+-j "$JOBS"} $out/ll_gpu
+ninja -f $out/build.ninja ${JOBS:+-j "$JOBS"} $out/ll_gpu $out/switchyard

@@ -7,6 +7,7 @@
 #include "base/failpoint.hpp"
 #include "base/env.hpp"
 #include "base/log.hpp"
+#include "platform/host/pin.hpp"
 
 namespace switchyard {
 namespace {
@@ -84,6 +85,8 @@ Result<std::unique_ptr<Communicator>> Communicator::create(const UniqueId& id, i
   std::unique_ptr<Communicator> comm(
       new Communicator(std::make_shared<Job>(std::move(bootstrap)), id.job_id, Bootstrap::kWorldCommId, std::move(members), rank, runtime, options));
   SWITCHYARD_TRY(comm->join());
+  const RankRange neighbours = comm->machine_ranks();
+  set_this_threads_share({rank - neighbours.first, neighbours.count});
   return comm;
 }
 

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <string>
 
 #include "base/clock.hpp"
 #include "switchyard/status.hpp"
@@ -40,6 +41,9 @@ class Runtime {
   virtual Status copy_async(void* to, const void* from, size_t num_bytes, StreamRef stream) = 0;
   virtual Status upload_async(void* to, const void* from, size_t num_bytes, StreamRef stream) = 0;
 
+  // A stream that waits for no other stream unless told to. Its owner destroys it when nothing runs on it any more.
+  virtual Result<StreamRef> create_stream(const std::string& name) = 0;
+  virtual Status destroy_stream(StreamRef stream) = 0;
   virtual Status synchronize(StreamRef stream, Deadline deadline) = 0;
   // What is posted to `later` from now on runs after what was posted to `earlier` before.
   virtual Status order_after(StreamRef later, StreamRef earlier) = 0;

@@ -19,12 +19,24 @@ void warn(const Status& status) {
 
 }  // namespace
 
-LlScenario make_scenario(uint64_t seed, const oracle::Shape& shape, oracle::Routing routing, oracle::Fill fill) {
+LlScenario make_scenario(uint64_t seed, const oracle::Shape& shape, oracle::Routing routing, oracle::Fill fill,
+                         oracle::Masks masks) {
   LlScenario scenario{oracle::make_case(seed, shape, routing, fill), {}, {}, {}};
+  scenario.c.mask = std::move(masks);
   scenario.dispatch = oracle::expected_dispatch(scenario.c);
   scenario.outputs = oracle::make_expert_outputs(seed + 1, scenario.c, scenario.dispatch);
   scenario.combined = oracle::expected_combine(scenario.c, scenario.dispatch, scenario.outputs);
   return scenario;
+}
+
+oracle::Masks masks_of_pairs(int num_ranks, uint64_t pairs) {
+  oracle::Masks masks(size_t(num_ranks), std::vector<int>(size_t(num_ranks), 1));
+  for (size_t low = 0; low < size_t(num_ranks); ++low) {
+    for (size_t high = low + 1; high < size_t(num_ranks); ++high, pairs >>= 1) {
+      if (pairs & 1) masks[low][high] = masks[high][low] = 0;
+    }
+  }
+  return masks;
 }
 
 std::string describe(const oracle::Shape& s, oracle::Routing routing, oracle::Fill fill) {
@@ -255,8 +267,11 @@ std::string run_ll_case(Communicator& comm, StreamRef stream, const LlScenario& 
   Steps steps(comm);
   ep::GroupConfig config = group_config_for(scenario.c);
   config.timeout_ns = mode.timeout_ns;
+  config.enable_mask = !scenario.c.mask.empty();
   auto group = ep::Group::create(comm, config);
-  if (steps(group)) steps(rank->open(*group.value()));
+  if (steps(group) && steps(rank->open(*group.value())) && config.enable_mask) {
+    steps(group.value()->mask_update(scenario.c.mask[size_t(comm.rank())].data(), stream));
+  }
   for (int round = 0; round < mode.num_rounds && steps.ok(); ++round) {
     if (steps(rank->run_dispatch(mode.staged))) steps(rank->run_combine(mode.staged));
   }

@@ -21,7 +21,11 @@ struct LlScenario {
   oracle::ExpertOutputs outputs;
   std::vector<std::vector<uint8_t>> combined;
 };
-LlScenario make_scenario(uint64_t seed, const oracle::Shape& shape, oracle::Routing routing, oracle::Fill fill);
+// With masks: the group has them on, and each rank sets its own before the first round.
+LlScenario make_scenario(uint64_t seed, const oracle::Shape& shape, oracle::Routing routing, oracle::Fill fill,
+                         oracle::Masks masks = {});
+// Masks that both sides agree on: every unordered pair of ranks, in order, is a bit; 1 means that they masked each other.
+oracle::Masks masks_of_pairs(int num_ranks, uint64_t pairs);
 // For failure messages: what make_scenario() needs to make the case again, but the seed.
 std::string describe(const oracle::Shape& shape, oracle::Routing routing, oracle::Fill fill);
 

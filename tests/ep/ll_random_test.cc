@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 
 #include "base/env.hpp"
 #include "ep/ll_harness.hpp"
@@ -28,6 +29,7 @@ struct RandomCase {
   bool windows = false;
   unsigned staged = 0;  // bit r: rank r stages. Ranks need not do the same.
   int num_rounds = 1;
+  std::optional<int> masked_pairs;  // none: a group without masks
   uint64_t seed = 0;
 
   LlMode mode_of(int rank) const {
@@ -36,7 +38,8 @@ struct RandomCase {
   }
   std::string name() const {
     return text(describe(shape, routing, fill), windows ? ", windows" : "", ", staged ranks 0x", std::hex, staged,
-                std::dec, ", rounds ", num_rounds, ", seed ", seed);
+                std::dec, ", rounds ", num_rounds, masked_pairs ? text(", masked pairs 0x", std::hex, *masked_pairs) : "", ", seed ",
+                seed);
   }
 };
 
@@ -99,7 +102,8 @@ RandomCase draw_case() {
   random_case.staged = unsigned(between(0, (1 << shape.num_ranks) - 1));
   random_case.num_rounds = between(1, 3);
   random_case.seed = uint64_t(between(0, 1 << 30));
-  // Masks are part of a case too: once the harness sets them up before the first round, they are drawn here.
+  const int num_pairs = shape.num_ranks * (shape.num_ranks - 1) / 2;
+  if (between(0, 3) == 3) random_case.masked_pairs = between(0, (1 << num_pairs) - 1);
   return random_case;
 }
 
@@ -108,7 +112,9 @@ class RankPool {
  public:
   std::string run(const RandomCase& random_case) {
     const LlScenario scenario =
-        make_scenario(random_case.seed, random_case.shape, random_case.routing, random_case.fill);
+        make_scenario(random_case.seed, random_case.shape, random_case.routing, random_case.fill,
+                      random_case.masked_pairs ? masks_of_pairs(random_case.shape.num_ranks, uint64_t(*random_case.masked_pairs))
+                                               : oracle::Masks{});
     std::unique_ptr<ThreadRanks>& ranks = by_count_[random_case.shape.num_ranks];
     if (ranks == nullptr) ranks = std::make_unique<ThreadRanks>(random_case.shape.num_ranks);
     std::string faults;

@@ -1,7 +1,12 @@
 // Eight ranks as threads, ten thousand epochs: small enough for the thread sanitizer, long enough that every bank, line
 // and window is used again thousands of times. Without the sanitizer it is a test of endurance.
+//
+//   SWITCHYARD_ROUND_TRIPS   how many (default 5000)
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
+#include "base/env.hpp"
 #include "ep/ll_harness.hpp"
 #include "support/thread_ranks.hpp"
 
@@ -9,7 +14,11 @@ namespace switchyard::testing {
 namespace {
 
 constexpr int kNumRanks = 8;
-constexpr int kNumRoundTrips = 5'000;  // a dispatch and a combine each
+// A dispatch and a combine each.
+int num_round_trips() {
+  const char* value = getenv("SWITCHYARD_ROUND_TRIPS");
+  return int(parse_number(value ? value : "", 4, 100'000'000).value_or(5'000));
+}
 
 oracle::Shape tiny_shape(oracle::Layout layout) {
   oracle::Shape shape;
@@ -36,7 +45,7 @@ class LowLatencyEpochs : public ::testing::TestWithParam<std::tuple<oracle::Layo
 
 TEST_P(LowLatencyEpochs, RepeatWithoutRacesOrDifferences) {
   const auto [layout, windows] = GetParam();
-  constexpr int kShare = kNumRoundTrips / 4;  // the four parameters together make the whole number
+  const int share = num_round_trips() / 4;  // the four parameters together make the whole number
   const LlScenario scenario = make_scenario(3, tiny_shape(layout), oracle::Routing::kZipf, oracle::Fill::kPartial);
   ThreadRanks ranks(kNumRanks);
   ranks.on_all([&, windows = windows](int rank_idx) {
@@ -44,7 +53,7 @@ TEST_P(LowLatencyEpochs, RepeatWithoutRacesOrDifferences) {
     auto rank = std::make_unique<LlRank>(comm, ranks.stream_ref(rank_idx), scenario, windows);
     Steps steps(comm);
     auto group = ep::Group::create(comm, group_config_for(scenario.c));
-    if (steps(group) && steps(rank->open(*group.value()))) steps(run_round_trips(*rank, rank_idx, kShare));
+    if (steps(group) && steps(rank->open(*group.value()))) steps(run_round_trips(*rank, rank_idx, share));
     EXPECT_EQ(steps.leave(std::move(group), std::move(rank)), "");
   });
 }

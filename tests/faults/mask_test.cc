@@ -29,7 +29,7 @@ oracle::Case case_of(int num_ranks, Layout layout) {
   return oracle::make_case(kSeed, shape_of(num_ranks, layout), oracle::Routing::kUniform, oracle::Fill::kPartial);
 }
 
-Masks nobody(int num_ranks) { return Masks(size_t(num_ranks), std::vector<int>(size_t(num_ranks), 1)); }
+Masks nobody(int num_ranks) { return masks_of_pairs(num_ranks, 0); }
 
 // One rank's group with masks, and the scenario of the moment.
 class MaskRank {
@@ -134,25 +134,14 @@ TEST(MaskCalls, UpdateRefusesOtherValuesAndTheRankItself) {
 
 // ---- results ----
 
-// Every unordered pair of ranks is a bit.
-Masks masks_of(int num_ranks, unsigned pairs) {
-  Masks masks = nobody(num_ranks);
-  for (size_t low = 0; low < size_t(num_ranks); ++low) {
-    for (size_t high = low + 1; high < size_t(num_ranks); ++high, pairs >>= 1) {
-      if (pairs & 1) masks[low][high] = masks[high][low] = 0;
-    }
-  }
-  return masks;
-}
-
 class MaskedPairs : public ::testing::TestWithParam<Layout> {};
 INSTANTIATE_TEST_SUITE_P(All, MaskedPairs, ::testing::Values(Layout::kExpertMajor, Layout::kRankMajor));
 
 void expect_masked_results(ThreadRanks& ranks, Layout layout, unsigned pairs_at_dispatch, unsigned pairs_at_combine) {
-  const Masks at_dispatch = masks_of(ranks.size(), pairs_at_dispatch);
-  const Masks at_combine = masks_of(ranks.size(), pairs_at_combine);
+  const Masks at_dispatch = masks_of_pairs(ranks.size(), pairs_at_dispatch);
+  const Masks at_combine = masks_of_pairs(ranks.size(), pairs_at_combine);
   // Where nothing was sent, nothing comes back, masked or not.
-  const Masks in_effect = masks_of(ranks.size(), pairs_at_dispatch | pairs_at_combine);
+  const Masks in_effect = masks_of_pairs(ranks.size(), pairs_at_dispatch | pairs_at_combine);
   const LlScenario scenario = make_masked_scenario(kSeed, case_of(ranks.size(), layout), at_dispatch, in_effect);
   const LlScenario before = make_masked_scenario(kSeed + 1, scenario.c, nobody(ranks.size()), nobody(ranks.size()));
   on_ranks(ranks, before, kPatient, [&](MaskRank& self, int rank) {
@@ -268,7 +257,7 @@ TEST(MaskClean, BringsBackARankAsOftenAsOneLikes) {
 TEST(MaskClean, AgreesWhereRanksAreAtDifferentEpochs) {
   const int num_ranks = 3;
   const oracle::Case c = case_of(num_ranks, Layout::kExpertMajor);
-  const Masks alone = masks_of(num_ranks, 0b111);
+  const Masks alone = masks_of_pairs(num_ranks, 0b111);
   ThreadRanks ranks(num_ranks);
   on_ranks(ranks, make_masked_scenario(kSeed, c, alone, alone), kPatient, [&](MaskRank& self, int rank) {
     for (int round = 0; round < rank; ++round) {
@@ -290,7 +279,7 @@ TEST(MaskClean, BringsBackARankThatWentOnByItself) {
   on_ranks(ranks, together, kPatient, [&](MaskRank& self, int rank) {
     for (int cycle = 0; cycle < 10 && self.steps.ok(); ++cycle) {
       self.expected = apart;
-      if (!self.update(masks_of(num_ranks, 0b011)[size_t(rank)])) break;  // both pairs of rank 0
+      if (!self.update(masks_of_pairs(num_ranks, 0b011)[size_t(rank)])) break;  // both pairs of rank 0
       const int num_rounds = rank == victim ? 5 + cycle : 1;
       for (int round = 0; round < num_rounds; ++round) self.round_trip();
       self.meet() && (rank == victim || self.steps(self.clean())) && self.meet();

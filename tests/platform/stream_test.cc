@@ -278,7 +278,7 @@ TEST(PinCurrentThread, LeavesTheThreadOnASubsetOfItsCores) {
   std::thread([] {
     cpu_set_t before, after;
     ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
-    const Status pinned = pin_current_thread(1, 0);
+    const Status pinned = pin_current_thread({1, 64});
     if (!pinned.ok()) GTEST_SKIP() << pinned.to_string();
     ASSERT_EQ(sched_getaffinity(0, sizeof(after), &after), 0);
     cpu_set_t both;
@@ -289,7 +289,19 @@ TEST(PinCurrentThread, LeavesTheThreadOnASubsetOfItsCores) {
   }).join();
 }
 
-TEST(PinCurrentThread, RefusesNegativeShares) { EXPECT_FALSE(pin_current_thread(-1, 4).ok()); }
+TEST(PinCurrentThread, RefusesSharesThatDoNotExist) {
+  EXPECT_FALSE(pin_current_thread({-1, 4}).ok());
+  EXPECT_FALSE(pin_current_thread({0, 0}).ok());
+}
+
+TEST(PinCurrentThread, AStreamTakesOverTheShareOfItsCreator) {
+  std::thread([] {
+    EXPECT_TRUE(StreamOptions().share.none());
+    set_this_threads_share({3, 5});
+    EXPECT_EQ(StreamOptions().share.share_idx, 3);
+    EXPECT_EQ(StreamOptions().share.num_shares, 5);
+  }).join();
+}
 
 }  // namespace
 }  // namespace switchyard

@@ -78,6 +78,8 @@ class GuardedRuntime final : public Runtime {
   Status upload_async(void* to, const void* from, size_t num_bytes, StreamRef stream) override {
     return host_runtime().upload_async(to, from, num_bytes, stream);
   }
+  Result<StreamRef> create_stream(const std::string& name) override { return host_runtime().create_stream(name); }
+  Status destroy_stream(StreamRef stream) override { return host_runtime().destroy_stream(stream); }
   Status synchronize(StreamRef stream, Deadline deadline) override {
     return host_runtime().synchronize(stream, deadline);
   }

@@ -142,6 +142,14 @@ class CudaRuntime final : public Runtime {
     return check(cudaLaunchHostFunc(stream_of(stream), give_back, block), "queueing a stream callback");
   }
 
+  Result<StreamRef> create_stream(const std::string& name) override {
+    cudaStream_t stream = nullptr;
+    SWITCHYARD_TRY(check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), text("making stream ", name)));
+    return StreamRef{stream};
+  }
+  Status destroy_stream(StreamRef stream) override {
+    return check(cudaStreamDestroy(stream_of(stream)), "destroying a stream");
+  }
   Status synchronize(StreamRef stream, Deadline deadline) override {
     cudaError_t state = cudaErrorNotReady;
     const auto finished = [&] { return (state = cudaStreamQuery(stream_of(stream))) != cudaErrorNotReady; };

@@ -41,7 +41,7 @@ Status Device::set_current(int ordinal) {
 }
 
 Result<Device::StreamPtr> Device::start_stream(const std::string& role) {
-  SWITCHYARD_ASSIGN(auto stream, Stream::create({.name = text("sy", ordinal_, ".", role), .pin_share_idx = ordinal_}));
+  SWITCHYARD_ASSIGN(auto stream, Stream::create({.name = text("sy", ordinal_, ".", role)}));
   return StreamPtr(std::move(stream));
 }
 

@@ -9,6 +9,14 @@
 #endif
 
 namespace switchyard {
+namespace {
+
+thread_local CoreShare g_share;
+
+}  // namespace
+
+CoreShare this_threads_share() { return g_share; }
+void set_this_threads_share(CoreShare share) { g_share = share; }
 
 #if SWITCHYARD_HAVE_HWLOC
 namespace {
@@ -30,16 +38,16 @@ Topology load_topology() {
 
 }  // namespace
 
-Status pin_current_thread(int share_idx, int num_shares) {
-  if (share_idx < 0 || num_shares < 0) {
-    return Status::invalid_argument(text("pinning: share ", share_idx, " of ", num_shares, " is negative"));
+Status pin_current_thread(CoreShare share) {
+  if (share.share_idx < 0 || share.num_shares < 1) {
+    return Status::invalid_argument(text("pinning: there is no share ", share.share_idx, " of ", share.num_shares));
   }
   static const Topology topology = load_topology();  // discovery takes milliseconds; read-only afterwards
   if (!topology) return Status::system_error("pinning: hwloc cannot read this machine's topology");
   const int num_cores = hwloc_get_nbobjs_by_type(topology.get(), HWLOC_OBJ_CORE);
   if (num_cores <= 0) return Status::system_error("pinning: hwloc sees no cores");
-  num_shares = num_shares == 0 ? num_cores : std::min(num_shares, num_cores);
-  share_idx %= num_shares;
+  const int num_shares = std::min(share.num_shares, num_cores);
+  const int share_idx = share.share_idx % num_shares;
 
   const int first = int(int64_t(num_cores) * share_idx / num_shares);
   const int last = int(int64_t(num_cores) * (share_idx + 1) / num_shares);
@@ -57,7 +65,7 @@ Status pin_current_thread(int share_idx, int num_shares) {
 
 #else
 
-Status pin_current_thread(int, int) {
+Status pin_current_thread(CoreShare) {
   return Status::invalid_usage("pinning: this build has no hwloc; install libhwloc-dev and configure again");
 }
 

@@ -36,6 +36,14 @@ class HostRuntime final : public Runtime {
         [to, num_bytes, copy = std::move(copy)]() noexcept { std::memcpy(to, copy.get(), num_bytes); });
   }
 
+  Result<StreamRef> create_stream(const std::string& name) override {
+    SWITCHYARD_ASSIGN(std::unique_ptr<Stream> stream, Stream::create({.name = name}));
+    return StreamRef{stream.release()};
+  }
+  Status destroy_stream(StreamRef stream) override {
+    delete static_cast<Stream*>(stream.handle);
+    return {};
+  }
   Status synchronize(StreamRef stream, Deadline deadline) override { return stream_of(stream).synchronize(deadline); }
 
   Status order_after(StreamRef later, StreamRef earlier) override {

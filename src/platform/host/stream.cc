@@ -9,7 +9,6 @@
 #include "base/env.hpp"
 #include "base/log.hpp"
 #include "platform/host/futex.hpp"
-#include "platform/host/pin.hpp"
 #include "platform/host/wait.hpp"
 
 namespace switchyard {
@@ -82,8 +81,8 @@ bool Stream::try_enqueue(const TaskType& type, void* callable) {
 void Stream::work() {
   pthread_setname_np(pthread_self(), name().substr(0, 15).c_str());
   prctl(PR_SET_TIMERSLACK, kTimerSlackNs);
-  if (env().pin) {
-    if (const Status pinned = pin_current_thread(options_.pin_share_idx, options_.num_pin_shares); !pinned.ok()) {
+  if (env().pin && !options_.share.none()) {
+    if (const Status pinned = pin_current_thread(options_.share); !pinned.ok()) {
       log(LogLevel::kWarn, "stream ", name(), " runs unpinned: ", pinned.to_string());
     }
   }

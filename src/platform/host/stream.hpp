@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "base/clock.hpp"
+#include "platform/host/pin.hpp"
 #include "switchyard/status.hpp"
 
 namespace switchyard {
@@ -32,9 +33,7 @@ enum class IdleResult { kMoved, kNothingToDo, kOver };
 
 struct StreamOptions {
   std::string name = "stream";  // of the worker thread, as debuggers show it (15 characters), and in errors
-  // Where SWITCHYARD_PIN puts the worker: see pin_current_thread().
-  int pin_share_idx = 0;
-  int num_pin_shares = 0;
+  CoreShare share = this_threads_share();  // where SWITCHYARD_PIN puts the worker
 };
 
 class Stream {
