@@ -63,6 +63,7 @@ class Figures {
     const Measured posts = job("post", kJobRanks, false);
     add("post, worker polling", posts, "/hot_us/p50"_json_pointer, at_most(kMaxPostHotUs, "us"));
     add("post, worker asleep", posts, "/cold_us/p50"_json_pointer, at_most(kMaxPostColdUs, "us"));
+    add("waking a thread, for comparison", posts, "/wake_us/p50"_json_pointer, at_most(kMaxPostColdUs, "us"));
     add("world barrier", job("barrier", kBarrierRanks, false), "/barrier_us/p50"_json_pointer,
         at_most(kMaxBarrierUs, "us"));
     add("LSA push: share of the bound's bandwidth", job("push", kJobRanks, true), "/share"_json_pointer,

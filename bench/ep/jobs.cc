@@ -1,10 +1,13 @@
 #include "bench/ep/jobs.hpp"
 
+#include <atomic>
 #include <functional>
 #include <map>
+#include <thread>
 
 #include "bench/ep/bound_run.hpp"
 #include "bench/stats.hpp"
+#include "platform/host/futex.hpp"
 #include "switchyard/device/barrier.hpp"
 #include "switchyard/platform/host.hpp"
 
@@ -42,6 +45,31 @@ Status two_sends(EpRank& rank, double& sends_ns) {
   sends_ns = double(now_ns() - begin_ns);
   for (const int handle_idx : {0, 1}) SWITCHYARD_TRY(rank.complete(handle_idx));
   return rank.synchronize();
+}
+
+// What waking a sleeping thread costs the waker on this machine, after the same pauses as a cold post: its bound.
+std::vector<double> time_wakes(int num_wakes) {
+  std::atomic<uint32_t> word{0};
+  std::atomic<bool> over{false};
+  std::thread sleeper([&] {
+    while (!over.load(std::memory_order_relaxed)) {
+      futex_wait(word, 0, Deadline::after_ns(kSecond));
+      word.store(0, std::memory_order_relaxed);
+    }
+  });
+  std::vector<double> wakes;
+  for (int i = 0; i < num_wakes; i++) {
+    sleep_ns(kIdleNs);
+    const uint64_t begin_ns = now_ns();
+    word.store(1, std::memory_order_relaxed);
+    futex_wake_all(word);
+    wakes.push_back(double(now_ns() - begin_ns));
+  }
+  over.store(true, std::memory_order_relaxed);
+  word.store(1, std::memory_order_relaxed);
+  futex_wake_all(word);
+  sleeper.join();
+  return wakes;
 }
 
 }  // namespace
@@ -112,7 +140,9 @@ Result<nlohmann::json> measure_late_rank(EpRank& rank, Meeting& meeting) {
 Result<nlohmann::json> measure_post(EpRank& rank, Meeting& meeting) {
   SWITCHYARD_ASSIGN(const std::vector<double> hot, time_posts(rank, meeting, 10 * rank.spec().iters, 0));
   SWITCHYARD_ASSIGN(const std::vector<double> cold, time_posts(rank, meeting, rank.spec().iters, kIdleNs));
-  return nlohmann::json{{"hot_us", percentiles_us(hot)}, {"cold_us", percentiles_us(cold)}};
+  return nlohmann::json{{"hot_us", percentiles_us(hot)},
+                        {"cold_us", percentiles_us(cold)},
+                        {"wake_us", percentiles_us(time_wakes(rank.spec().iters))}};
 }
 
 Result<nlohmann::json> measure_push(EpRank& rank, Meeting& meeting) {

@@ -32,7 +32,7 @@ Result<nlohmann::json> measure_barrier(const EpSpec& spec, Meeting& meeting);
 
 // {"p50", "p95"} of samples in ns, in us.
 nlohmann::json percentiles_us(const std::vector<double>& samples_ns);
-// The time of posting a dispatch in ns, the slowest rank's, after each pause.
+// The times of posting a dispatch in ns, of all ranks, after a pause each.
 Result<std::vector<double>> time_posts(EpRank& rank, Meeting& meeting, int num_posts, uint64_t pause_ns);
 // Both methods of a bound, sampled in turns.
 struct BoundSamples {

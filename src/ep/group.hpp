@@ -47,8 +47,9 @@ class Group final : private LlObserver {
   // Makes sure that the payload window holds a handle of this shape. COLLECTIVE when it has to grow.
   Status reserve(Layout layout, int topk);
 
-  // Posts one operation. `op.group` is filled in here.
-  Status post(LlOp op, StreamRef stream);
+  // An operation of this group, to be filled in and posted.
+  LlOp new_operation() const;
+  Status post(const LlOp& op, StreamRef stream);
   // Staged operations: at most two per group. Returns a slot, or why there is none.
   Result<int> open_staged();
   void close_staged(int slot);

@@ -67,9 +67,8 @@ Status Handle::update(const Tensor& topk_idx) {
   return {};
 }
 
-LlOp Handle::base_op() const {
-  LlOp op{};
-  op.part = LlPart::kBoth;
+[[gnu::hot]] LlOp Handle::base_op() const {
+  LlOp op = group_.new_operation();
   op.topk = topk_;
   op.num_tokens = num_tokens_;
   op.num_local = group_.num_local_experts(group_.rank());
@@ -80,7 +79,7 @@ LlOp Handle::base_op() const {
   return op;
 }
 
-Status Handle::dispatch(const DispatchArgs& args, StreamRef stream) {
+[[gnu::hot]] Status Handle::dispatch(const DispatchArgs& args, StreamRef stream) {
   SWITCHYARD_ASSIGN(const DispatchShape shape, validate_dispatch(*this, args));
   LlOp op = base_op();
   op.kind = LlKind::kDispatch;
@@ -120,7 +119,7 @@ Status Handle::dispatch(const DispatchArgs& args, StreamRef stream) {
   return {};
 }
 
-Status Handle::combine(const CombineArgs& args, StreamRef stream) {
+[[gnu::hot]] Status Handle::combine(const CombineArgs& args, StreamRef stream) {
   SWITCHYARD_ASSIGN(const CombineShape shape, validate_combine(*this, args));
   LlOp op = base_op();
   op.kind = LlKind::kCombine;
@@ -144,7 +143,7 @@ Status Handle::combine(const CombineArgs& args, StreamRef stream) {
   return run(op, args.send_only, stream);
 }
 
-Status Handle::run(LlOp op, bool send_only, StreamRef stream) {
+[[gnu::hot]] Status Handle::run(LlOp& op, bool send_only, StreamRef stream) {
   if (!send_only) return group_.post(op, stream);
   SWITCHYARD_ASSIGN(op.slot, group_.open_staged());
   op.part = LlPart::kSend;

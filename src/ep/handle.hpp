@@ -39,7 +39,7 @@ class Handle {
  private:
   Handle(Group& group, Layout layout, int topk) : group_(group), layout_(layout), topk_(topk) { group.count_handle(1); }
   LlOp base_op() const;
-  Status run(LlOp op, bool send_only, StreamRef stream);
+  Status run(LlOp& op, bool send_only, StreamRef stream);
 
   Group& group_;
   const Layout layout_;

@@ -16,7 +16,7 @@ std::string sizes_text(Sizes sizes) {
 }
 
 // Present, of this shape and type, backed by memory that is large enough.
-Status check_tensor(const char* name, const Tensor& tensor, Sizes sizes, DType dtype) {
+[[gnu::hot]] Status check_tensor(const char* name, const Tensor& tensor, Sizes sizes, DType dtype) {
   if (!tensor.present()) return Status::invalid_argument(text(name, " is required"));
   bool same = tensor.num_dims == int(sizes.size()) && tensor.dtype == dtype;
   int dim = 0;
@@ -28,12 +28,12 @@ Status check_tensor(const char* name, const Tensor& tensor, Sizes sizes, DType d
   return validate_place(name, tensor);
 }
 
-Status check_absent(const char* name, const Tensor& tensor, const char* why) {
+[[gnu::hot]] Status check_absent(const char* name, const Tensor& tensor, const char* why) {
   if (!tensor.present()) return {};
   return Status::invalid_argument(text(name, " must be NULL ", why));
 }
 
-Status check_aligned(const char* name, const Tensor& tensor) {
+[[gnu::hot]] Status check_aligned(const char* name, const Tensor& tensor) {
   if (reinterpret_cast<uintptr_t>(tensor.data) % 16 == 0 && tensor.window_offset % 16 == 0) return {};
   return Status::invalid_argument(text(name, " must be aligned to 16 bytes"));
 }
@@ -62,7 +62,7 @@ Rows rows_of(const Handle& handle) {
   return {size_t(group.num_ranks()), size_t(group.max_tokens())};
 }
 
-Status check_input_tokens(const Handle& handle, const Tensor& tokens) {
+[[gnu::hot]] Status check_input_tokens(const Handle& handle, const Tensor& tokens) {
   if (!tokens.present()) return Status::invalid_argument("inputs.tokens is required");
   if (tokens.num_dims != 2) {
     return Status::invalid_argument(text("inputs.tokens is ", tokens.shape_text(), ", must have 2 dimensions"));
@@ -72,7 +72,7 @@ Status check_input_tokens(const Handle& handle, const Tensor& tokens) {
   return check_tensor("inputs.tokens", tokens, {expected, tokens.sizes[1]}, tokens.dtype);
 }
 
-Status check_row_bytes(const Handle& handle, size_t token_bytes, size_t scale_bytes) {
+[[gnu::hot]] Status check_row_bytes(const Handle& handle, size_t token_bytes, size_t scale_bytes) {
   if (token_bytes == 0 || token_bytes % 16 != 0) {
     return Status::invalid_argument(text("a token row of ", token_bytes, " bytes: must be a positive multiple of 16"));
   }
@@ -146,7 +146,7 @@ Result<DispatchShape> check_fused_fp8(const Handle& handle, const DispatchArgs& 
   return DispatchShape{width, width, num_scales * sizeof(float)};
 }
 
-Status check_expert_major_dispatch(const Handle& handle, const DispatchArgs& args) {
+[[gnu::hot]] Status check_expert_major_dispatch(const Handle& handle, const DispatchArgs& args) {
   SWITCHYARD_TRY(check_absent("inputs.topk_weights", args.topk_weights, "in an expert-major dispatch"));
   SWITCHYARD_TRY(check_absent("outputs.topk_weights", args.out_topk_weights, "in an expert-major dispatch"));
   SWITCHYARD_TRY(check_absent("outputs.topk_idx", args.out_topk_idx, "in an expert-major dispatch"));
@@ -156,7 +156,7 @@ Status check_expert_major_dispatch(const Handle& handle, const DispatchArgs& arg
   return check_tensor("layout_info.expert_counters", info.expert_counters, {num_local}, DType::kInt32);
 }
 
-Status check_rank_major_dispatch(const Handle& handle, const DispatchArgs& args) {
+[[gnu::hot]] Status check_rank_major_dispatch(const Handle& handle, const DispatchArgs& args) {
   const Rows rows = rows_of(handle);
   const auto topk = size_t(handle.topk());
   SWITCHYARD_TRY(check_tensor("inputs.topk_weights", args.topk_weights, {size_t(handle.num_tokens()), topk},
@@ -172,7 +172,7 @@ Status check_rank_major_dispatch(const Handle& handle, const DispatchArgs& args)
 
 }  // namespace
 
-Status validate_place(const char* name, const Tensor& tensor) {
+[[gnu::hot]] Status validate_place(const char* name, const Tensor& tensor) {
   if (tensor.empty()) return {};
   if (tensor.data == nullptr) return Status::invalid_argument(text(name, " has no data"));
   const auto num_bytes = tensor.num_bytes();
@@ -184,7 +184,7 @@ Status validate_place(const char* name, const Tensor& tensor) {
   return {};
 }
 
-Status validate_topk(const Tensor& topk_idx, const Group& group, int topk) {
+[[gnu::hot]] Status validate_topk(const Tensor& topk_idx, const Group& group, int topk) {
   if (topk_idx.dtype != DType::kInt32 && topk_idx.dtype != DType::kInt64) {
     return Status::invalid_argument(text("topk_idx is ", dtype_name(topk_idx.dtype), ", must be int32 or int64"));
   }
@@ -198,7 +198,7 @@ Status validate_topk(const Tensor& topk_idx, const Group& group, int topk) {
   return check_tensor("topk_idx", topk_idx, {topk_idx.sizes[0], topk_idx.sizes[1]}, topk_idx.dtype);
 }
 
-Result<DispatchShape> validate_dispatch(const Handle& handle, const DispatchArgs& args) {
+[[gnu::hot]] Result<DispatchShape> validate_dispatch(const Handle& handle, const DispatchArgs& args) {
   if (args.direction == PassDirection::kBackward) {
     return Status::invalid_usage("a low-latency group has no backward pass");
   }
@@ -222,7 +222,7 @@ Result<DispatchShape> validate_dispatch(const Handle& handle, const DispatchArgs
   return shape;
 }
 
-Result<CombineShape> validate_combine(const Handle& handle, const CombineArgs& args) {
+[[gnu::hot]] Result<CombineShape> validate_combine(const Handle& handle, const CombineArgs& args) {
   const bool nvfp4 = args.quant == CombineQuant::kNvfp4;
   if (!nvfp4) SWITCHYARD_TRY(check_absent("inputs.scales", args.scales, "without a quantisation recipe"));
   if (args.direction == PassDirection::kBackward) {

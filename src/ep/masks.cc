@@ -79,9 +79,8 @@ Status Group::mask_clean(StreamRef stream) {
   const uint64_t generation = (furthest >> kEpochBits) + 1;
   const uint64_t base = generation << kEpochBits | ((furthest & kEpochMask) + kNumBanks);
   SWITCHYARD_FAILPOINT_TRY("mask.after_agreement");
-  LlOp op{};
+  LlOp op = new_operation();
   op.kind = LlKind::kAdmit;
-  op.part = LlPart::kBoth;
   op.admit_tag = base;
   SWITCHYARD_TRY(post(op, stream));
   SWITCHYARD_TRY(runtime.synchronize(stream, drained()));
@@ -106,9 +105,8 @@ Result<bool> Group::expelled(const LlState& state) const {
 
 // The others clean up among themselves and tell this rank where to go on. Not in time: the caller may ask again.
 Status Group::await_admission(StreamRef stream) {
-  LlOp op{};
+  LlOp op = new_operation();
   op.kind = LlKind::kAwaitAdmit;
-  op.part = LlPart::kBoth;
   SWITCHYARD_TRY(post(op, stream));
   SWITCHYARD_TRY(comm_.runtime().synchronize(stream, drained()));
   SWITCHYARD_TRY(health());

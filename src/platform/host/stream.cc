@@ -52,7 +52,7 @@ Stream::~Stream() {
   worker_.join();
 }
 
-Status Stream::enqueue(const TaskType& type, void* callable) {
+[[gnu::hot]] Status Stream::enqueue(const TaskType& type, void* callable) {
   if (try_enqueue(type, callable)) return {};
   const uint64_t limit_ms = env().timeout_ms;
   const WaitResult result =
@@ -62,7 +62,7 @@ Status Stream::enqueue(const TaskType& type, void* callable) {
                                     " ms; a task in it does not end, or a task posts to its own full stream"));
 }
 
-bool Stream::try_enqueue(const TaskType& type, void* callable) {
+[[gnu::hot]] bool Stream::try_enqueue(const TaskType& type, void* callable) {
   {
     const std::lock_guard lock(post_mutex_);
     const uint64_t sequence = posted_.load(std::memory_order_relaxed);  // written under this mutex only
