@@ -8,6 +8,7 @@
 #include <memory>
 #include <string_view>
 
+#include "gpu/gin_gpu.hpp"
 #include "gpu/gpu_ranks.hpp"
 #include "gpu/ll_gpu_cases.hpp"
 #include "gpu/ll_gpu_times.hpp"
@@ -88,7 +89,13 @@ int run(const Options& options) {
   int num_failed = 0;
   if (options.cases) {
     int num_run = 0;
-    for (const int num_ranks : kRankCounts) num_failed += run_cases(num_ranks, num_run);
+    for (const int num_ranks : kRankCounts) {
+      num_failed += run_cases(num_ranks, num_run);
+      GpuRanks ranks(num_ranks);
+      const std::string fault = run_gin(ranks);
+      printf("device API with %d ranks: %s\n", num_ranks, fault.empty() ? "ok" : fault.c_str());
+      num_failed += !fault.empty();
+    }
     printf("\n%d cases, %d differ\n", num_run, num_failed);
   }
   if (options.times) {

@@ -10,6 +10,7 @@
 // REQUIRES  a one-dimensional grid, blocks of whole warps, all of them resident at once: warps wait for each other.
 // THREADS   a value; every thread has its own.
 #pragma once
+#include "switchyard/device/comm.hpp"
 #include "switchyard/platform/cuda_ptx.hpp"
 #include "switchyard/platform/cuda_rows.hpp"
 
@@ -75,6 +76,29 @@ class CudaPlatform {
   }
   // Rows are written with plain stores, which the release that follows covers: nothing is left to wait for.
   SWITCHYARD_DEVICE void drain() const { sync_warp(); }
+
+  // Of cooperative groups (device/coop.hpp). Gin drains and waits by the warp: its groups are warps and blocks here.
+  template <class Coop>
+  SWITCHYARD_DEVICE void copy_together(Coop coop, char* destination, const char* source, size_t bytes) const {
+    cuda_rows::copy(destination, source, bytes, uint32_t(coop.thread_rank()), uint32_t(coop.size()));
+  }
+  template <class T>
+  SWITCHYARD_DEVICE void store_relaxed_thread(T* word, T value) const {
+    ptx::store_relaxed(word, value);
+  }
+  SWITCHYARD_DEVICE void add_release_thread(uint64_t* word, uint64_t value) const { ptx::fetch_add(word, value); }
+
+  // Kernels have no way to the network yet: those who need it are told by GinStatus::kFailed.
+  SWITCHYARD_DEVICE bool net_put(const NetDirect&, int, uint32_t, uint64_t, uint32_t, uint64_t, uint64_t, uint32_t,
+                                 uint64_t, uint64_t) const {
+    return false;
+  }
+  SWITCHYARD_DEVICE bool net_put_value(const NetDirect&, int, uint32_t, uint64_t, uint64_t, uint32_t, uint32_t,
+                                       uint64_t, uint64_t) const {
+    return false;
+  }
+  SWITCHYARD_DEVICE bool net_flush(const NetDirect&) const { return false; }
+
   SWITCHYARD_DEVICE void reduce(DType dtype, char* out, const char* const* sources, const float* weights,
                                 int num_sources, size_t num_elements) const {
     const auto add_up = [&](auto body) {

@@ -63,6 +63,25 @@ SWITCHYARD_DEVICE void push(const char* source, char* const* destinations, int n
   }
 }
 
+// One copy by several threads, of a warp or of many.
+template <class Vector>
+SWITCHYARD_DEVICE void copy_vectors(char* destination, const char* source, size_t num_vectors, uint32_t thread,
+                                    uint32_t num_threads) {
+  for (size_t i = thread; i < num_vectors; i += num_threads) {
+    reinterpret_cast<Vector*>(destination)[i] = reinterpret_cast<const Vector*>(source)[i];
+  }
+}
+SWITCHYARD_DEVICE void copy(char* destination, const char* source, size_t bytes, uint32_t thread, uint32_t num_threads) {
+  const uintptr_t bits = low_bits(source, &destination, 1) | bytes;
+  if (bits % sizeof(uint4) == 0) {
+    copy_vectors<uint4>(destination, source, bytes / sizeof(uint4), thread, num_threads);
+  } else if (bits % sizeof(uint32_t) == 0) {
+    copy_vectors<uint32_t>(destination, source, bytes / sizeof(uint32_t), thread, num_threads);
+  } else {
+    copy_vectors<char>(destination, source, bytes, thread, num_threads);
+  }
+}
+
 template <DType kType>
 SWITCHYARD_DEVICE void reduce(char* out, const char* const* sources, const float* weights, int num_sources,
                               uint32_t num_elements, uint32_t lane) {
