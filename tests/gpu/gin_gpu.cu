@@ -21,19 +21,23 @@ __global__ void ring_kernel(DeviceComm comm, WindowView from, WindowView to, uin
   const CudaPlatform p;
   const Gin<CudaPlatform> gin(p, comm, 0);
   const int next = (comm.world.rank + 1) % comm.world.num_ranks;
-  GinStatus result = gin.put(CoopCta(), next, to, 0, from, 0, num_bytes, SignalAdd{0}, CounterAdd{0});
-  if (threadIdx.x == 0 && result == GinStatus::kOk) {
-    result = gin.put_value(next, to, kValueOffset, round << 8 | uint64_t(comm.world.rank), SignalAdd{1});
-  }
-  __syncthreads();
-  if (result == GinStatus::kOk) result = gin.wait_signal(0, round);
-  if (result == GinStatus::kOk) result = gin.wait_signal(1, round);
+  GinStatus result = GinStatus::kOk;
   if (threadIdx.x < CudaPlatform::kLanes) {
-    // Nobody sends the next round before everybody has the last one.
+    // Nobody sends before everybody's host has looked at what came in the last round.
     Barrier<CudaPlatform> barrier(p, comm, 0);
     if (barrier.world() != BarrierResult::kOk) result = GinStatus::kTimeout;
   }
-  if (threadIdx.x == 0) *status = int(result) + 100 * int(gin.read_counter(0) != round);
+  const GinStatus sent = gin.put(CoopCta(), next, to, 0, from, 0, num_bytes, SignalAdd{0}, CounterAdd{0});
+  if (threadIdx.x == 0) {
+    const GinStatus put = gin.put_value(next, to, kValueOffset, round << 8 | uint64_t(comm.world.rank), SignalAdd{1});
+    if (put != GinStatus::kOk) result = put;
+  }
+  __syncwarp();
+  for (const GinStatus status_of : {sent, gin.wait_signal(0, round), gin.wait_signal(1, round)}) {
+    if (result == GinStatus::kOk) result = status_of;
+  }
+  const bool counted = gin.read_counter(0) == round;
+  if (threadIdx.x == 0) *status = int(result) + (counted ? 0 : 100);
 }
 
 std::string run_ring(GpuRanks& ranks, int rank) {
