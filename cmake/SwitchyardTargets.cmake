@@ -4,6 +4,7 @@ find_package(PkgConfig REQUIRED)
 pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
 pkg_check_modules(SODIUM REQUIRED IMPORTED_TARGET libsodium)
 pkg_check_modules(HWLOC IMPORTED_TARGET hwloc)
+pkg_check_modules(OFI IMPORTED_TARGET libfabric)
 
 add_library(switchyard_flags INTERFACE)
 target_compile_options(switchyard_flags INTERFACE $<$<COMPILE_LANGUAGE:C,CXX>:-Wall -Wextra -Werror>

@@ -140,10 +140,11 @@ Window::Context Communicator::window_context() const {
 }
 
 Status Communicator::connect_network() {
-  const std::string name = env().net.empty() ? "mem" : env().net;
+  const std::string asked = options_.net.empty() ? env().net : options_.net;
+  const std::string name = asked.empty() ? "mem" : asked;
   SWITCHYARD_ASSIGN(const NetPlugin* plugin, find_net_plugin(name));
   SWITCHYARD_TRY(check_capabilities(*plugin, kGinNeeds));
-  const NetContext context{window_context(), machine_ranks(), child_id(comm_id_, ~0ull - 1, 0)};
+  const NetContext context{name, window_context(), machine_ranks(), child_id(comm_id_, ~0ull - 1, 0)};
   SWITCHYARD_ASSIGN(net_, plugin->connect(context, deadline()));
   log(LogLevel::kInfo, "rank ", rank_, ": ", topology_->num_nodes(), " nodes, network plugin ", plugin->name);
   return {};

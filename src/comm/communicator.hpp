@@ -56,6 +56,7 @@ class Communicator {
     uint64_t timeout_ns = 0;     // limit of every collective call; 0: SWITCHYARD_TIMEOUT_MS
     // Pretended node of this rank; none: SWITCHYARD_NODE_ID. Ranks that are threads share the environment.
     std::optional<int64_t> node_id{};
+    std::string net = {};  // network between nodes; empty: SWITCHYARD_NET
   };
 
   // COLLECTIVE over the ranks of the id.
@@ -66,6 +67,8 @@ class Communicator {
   int num_ranks() const { return int(members_.size()); }
   const Topology& topology() const { return *topology_; }
   Runtime& runtime() const { return runtime_; }
+  // Null where all ranks are on one node.
+  NetEndpoint* net() const { return net_.get(); }
   // What this rank did last; one for all communicators of the job.
   TraceRing& trace() const { return job_->trace(); }
   Health& health() const { return *health_; }

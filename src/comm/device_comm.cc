@@ -41,6 +41,8 @@ bool direct_flush(void* endpoint) {
   return post_with_patience(net, [&] { return net.flush(); });
 }
 
+void direct_progress(void* endpoint) { static_cast<NetEndpoint*>(endpoint)->progress(); }
+
 Status check(const DeviceCommRequirements& requirements) {
   const auto in_range = [](const char* name, int value, int low) {
     return value >= low && value <= (1 << 16) ? Status()
@@ -105,7 +107,7 @@ Result<DeviceComm> Communicator::create_device_comm(const DeviceCommRequirements
   SWITCHYARD_ASSIGN(void* resources, allocate_owned(device.resource_bytes()));
   SWITCHYARD_ASSIGN(const Window* window, register_window(resources, device.resource_bytes()));
   device.resources = view(*window);
-  if (net_ != nullptr) device.net = {net_.get(), &direct_put, &direct_put_value, &direct_flush};
+  if (net_ != nullptr) device.net = {net_.get(), &direct_put, &direct_put_value, &direct_flush, &direct_progress};
   return device;
 }
 

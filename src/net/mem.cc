@@ -74,7 +74,7 @@ class MemEndpoint final : public NetEndpoint {
   }
 
   NetPost flush() override { return aborted_.load(std::memory_order_relaxed) ? NetPost::kFailed : NetPost::kPosted; }
-  void progress() override {}
+  bool progress() override { return false; }
   void abort() override { aborted_.store(true, std::memory_order_relaxed); }
   Status error() const override {
     return aborted_.load(std::memory_order_relaxed) ? Status::invalid_usage("the network endpoint was aborted") : Status();

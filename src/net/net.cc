@@ -1,20 +1,31 @@
 #include "net/net.hpp"
 
 #include "net/mem.hpp"
+#if SWITCHYARD_HAVE_OFI
+#include "net/ofi.hpp"
+#endif
 
 namespace switchyard {
 
 std::span<const NetPlugin> net_plugins() {
-  static const NetPlugin kPlugins[] = {mem_plugin()};
+  static const NetPlugin kPlugins[] = {
+      mem_plugin(),
+#if SWITCHYARD_HAVE_OFI
+      ofi_plugin(),
+#endif
+  };
   return kPlugins;
 }
 
 Result<const NetPlugin*> find_net_plugin(const std::string& name) {
   std::string known;
   for (const NetPlugin& plugin : net_plugins()) {
-    if (name == plugin.name) return &plugin;
+    if (name.substr(0, name.find(':')) == plugin.name) return &plugin;
     known += (known.empty() ? "" : ", ") + std::string(plugin.name);
   }
+#if !SWITCHYARD_HAVE_OFI
+  known += " (ofi: built without libfabric; install libfabric-dev and configure again)";
+#endif
   return Status::invalid_argument(text("there is no network plugin '", name, "'; known: ", known));
 }
 

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 
 #include "comm/window.hpp"
 
@@ -21,7 +22,7 @@ namespace switchyard {
 struct NetCapabilities {
   bool signal_after_data;     // put+signal as defined above
   bool ordered_puts;          // puts to one peer land in order even without a signal
-  bool target_progress_free;  // data lands while the target computes
+  bool target_progress_free;  // data lands while the target computes, without anybody's help there
   bool device_memory;         // reads and writes GPU memory
   uint64_t max_message_bytes;
 };
@@ -56,14 +57,16 @@ class NetEndpoint {
                       uint64_t num_bytes) = 0;
   // Are the sources of all puts so far reusable and all gets complete?
   virtual NetPost flush() = 0;
-  // Moves what can be moved, here and for peers that write to this rank.
-  virtual void progress() = 0;
+  // Moves what can be moved, here and for peers that write to this rank; true when something moved. Never waits: does
+  // nothing while another thread is in the endpoint.
+  virtual bool progress() = 0;
   // Ends every operation in flight; later posts fail.
   virtual void abort() = 0;
   virtual Status error() const = 0;
 };
 
 struct NetContext {
+  std::string name;         // as it was asked for
   Window::Context window;   // who is in the communicator and how they exchange
   RankRange machine_ranks;  // ranks of this machine, whatever nodes it pretends to be
   uint64_t comm_id;         // names the plugin's own exchanges
@@ -79,6 +82,7 @@ struct NetPlugin {
 inline constexpr NetCapabilities kGinNeeds{true, false, false, false, 1};
 
 std::span<const NetPlugin> net_plugins();
+// "ofi", or with what the plugin makes of the rest, "ofi:net".
 Result<const NetPlugin*> find_net_plugin(const std::string& name);
 // Ok, or which capability is missing.
 Status check_capabilities(const NetPlugin& plugin, const NetCapabilities& needs);

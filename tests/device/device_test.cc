@@ -15,6 +15,7 @@ namespace {
 struct Nodes {
   const char* name;
   std::vector<int> of_rank;
+  const char* net = "mem";
 };
 
 class DeviceApi : public ::testing::TestWithParam<Nodes> {
@@ -33,7 +34,7 @@ class DeviceApi : public ::testing::TestWithParam<Nodes> {
 };
 
 TEST_P(DeviceApi, AWorldBarrierLetsNobodyThroughEarly) {
-  ThreadRanks ranks(num_ranks(), {}, GetParam().of_rank);
+  ThreadRanks ranks(num_ranks(), {.net = GetParam().net}, GetParam().of_rank);
   std::atomic<int> num_arrived{0};
   constexpr int kRounds = 200;
   ranks.on_all([&](int rank) {
@@ -50,7 +51,7 @@ TEST_P(DeviceApi, AWorldBarrierLetsNobodyThroughEarly) {
 }
 
 TEST_P(DeviceApi, ASignalIsSeenAfterTheDataOfItsPut) {
-  ThreadRanks ranks(num_ranks(), {}, GetParam().of_rank);
+  ThreadRanks ranks(num_ranks(), {.net = GetParam().net}, GetParam().of_rank);
   constexpr size_t kWords = 512;
   constexpr int kRounds = 50;
   const int n = num_ranks();
@@ -83,7 +84,7 @@ TEST_P(DeviceApi, ASignalIsSeenAfterTheDataOfItsPut) {
 }
 
 TEST_P(DeviceApi, ABareSignalReachesItsContextOnly) {
-  ThreadRanks ranks(num_ranks(), {}, GetParam().of_rank);
+  ThreadRanks ranks(num_ranks(), {.net = GetParam().net}, GetParam().of_rank);
   ranks.on_all([&](int rank) {
     auto device = ranks.comm(rank).create_device_comm({.num_contexts = 2, .num_signals = 2, .num_barriers = 1});
     ASSERT_TRUE(device.ok()) << device.status().to_string();
@@ -103,7 +104,9 @@ TEST_P(DeviceApi, ABareSignalReachesItsContextOnly) {
 INSTANTIATE_TEST_SUITE_P(Topologies, DeviceApi,
                          ::testing::Values(Nodes{"one", {0}}, Nodes{"two_on_one_node", {0, 0}},
                                            Nodes{"eight_on_one_node", {0, 0, 0, 0, 0, 0, 0, 0}},
-                                           Nodes{"two_nodes", {0, 0, 1, 1}}, Nodes{"uneven", {0, 0, 0, 1, 2, 2}}),
+                                           Nodes{"two_nodes", {0, 0, 1, 1}}, Nodes{"uneven", {0, 0, 0, 1, 2, 2}},
+                                           Nodes{"two_nodes_ofi", {0, 0, 1, 1}, "ofi"},
+                                           Nodes{"uneven_ofi", {0, 0, 0, 1, 2, 2}, "ofi"}),
                          [](const auto& nodes) { return nodes.param.name; });
 
 TEST(DeviceApiOneNode, MultimemStoresToAllAndAddsUpInRankOrder) {

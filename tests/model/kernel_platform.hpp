@@ -125,6 +125,7 @@ class KernelPlatform : public ModelPlatform {
     return net_put();
   }
   bool net_flush(const NetDirect&) const { return net_put(); }
+  void net_progress(const NetDirect&) const {}
 
   class Waiter {
    public:

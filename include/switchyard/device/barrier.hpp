@@ -41,6 +41,7 @@ class Barrier {
     int node = 0;
     return wait([&] {
       while (node < comm_.num_nodes && (node == comm_.node || heard(comm_.rail_peer(node), goal))) ++node;
+      if (node < comm_.num_nodes) p_.net_progress(comm_.net);
       return node == comm_.num_nodes;
     });
   }

@@ -28,6 +28,7 @@ struct NetDirect {
   bool (*put_value)(void* endpoint, int peer, uint32_t to_window, uint64_t to_offset, uint64_t value, uint32_t num_bytes,
                     uint32_t signal_window, uint64_t signal_offset, uint64_t signal_value);
   bool (*flush)(void* endpoint);
+  void (*progress)(void* endpoint);  // who waits for the network helps it along
 };
 
 struct DeviceComm {

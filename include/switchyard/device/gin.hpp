@@ -94,7 +94,11 @@ class Gin {
   }
   // BLOCKING  until the signal reached `least` or the communicator's time limit has passed.
   SWITCHYARD_DEVICE GinStatus wait_signal(int signal, uint64_t least) const {
-    const auto arrived = [&] { return rolling_at_least(read_signal(signal), least); };
+    const auto arrived = [&] {
+      if (rolling_at_least(read_signal(signal), least)) return true;
+      p_.net_progress(comm_.net);
+      return false;
+    };
     return wait_until(p_, arrived, comm_.timeout_ns, comm_.abort) ? GinStatus::kOk : GinStatus::kTimeout;
   }
   SWITCHYARD_DEVICE uint64_t read_counter(int counter) const {

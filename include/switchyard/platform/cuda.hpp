@@ -98,6 +98,7 @@ class CudaPlatform {
     return false;
   }
   SWITCHYARD_DEVICE bool net_flush(const NetDirect&) const { return false; }
+  SWITCHYARD_DEVICE void net_progress(const NetDirect&) const {}
 
   SWITCHYARD_DEVICE void reduce(DType dtype, char* out, const char* const* sources, const float* weights,
                                 int num_sources, size_t num_elements) const {

@@ -107,6 +107,9 @@ class HostPlatform {
                                                     signal_window, signal_offset, signal_value);
   }
   bool net_flush(const NetDirect& net) const { return net.flush(net.endpoint); }
+  void net_progress(const NetDirect& net) const {
+    if (net.endpoint != nullptr) net.progress(net.endpoint);
+  }
 
   // Deterministic scans of one warp, in index order.
   //

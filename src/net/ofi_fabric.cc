@@ -1,0 +1,91 @@
+#include "net/ofi_fabric.hpp"
+
+#include <rdma/fi_cm.h>
+
+#include <cstring>
+
+namespace switchyard {
+namespace {
+
+// What the protocol needs of a provider; why not, if it does not have it.
+Status check_fit(const fi_info& info) {
+  const std::string provider = info.fabric_attr->prov_name;
+  if (info.domain_attr->cq_data_size < 8) {
+    return Status::invalid_usage(text("libfabric provider '", provider, "' carries ", info.domain_attr->cq_data_size,
+                                      " bytes of completion data, needed are 8; choose another, e.g. "
+                                      "SWITCHYARD_NET=ofi:tcp;ofi_rxm"));
+  }
+  if (info.tx_attr->inject_size < 32) {
+    return Status::invalid_usage(text("libfabric provider '", provider, "' injects messages of ",
+                                      info.tx_attr->inject_size, " bytes, needed are 32; choose another"));
+  }
+  return {};
+}
+
+template <class Object, class... Arguments>
+Status open_object(const char* what, FidPtr<Object>& into, int (*open)(Arguments...), auto... arguments) {
+  Object* object = nullptr;
+  if (const int error = open(arguments..., &object, nullptr); error != 0) return fabric_error(what, error);
+  into.reset(object);
+  return {};
+}
+
+}  // namespace
+
+Result<OfiFabric> OfiFabric::open(const std::string& provider, const std::string& address) {
+  const InfoPtr hints(fi_allocinfo());
+  if (hints == nullptr) return fabric_error("fi_allocinfo", -FI_ENOMEM);
+  hints->ep_attr->type = FI_EP_RDM;
+  hints->caps = FI_RMA | FI_MSG | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE | FI_SEND | FI_RECV;
+  hints->mode = FI_CONTEXT | FI_CONTEXT2;
+  hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
+  hints->domain_attr->threading = FI_THREAD_DOMAIN;
+  hints->fabric_attr->prov_name = strdup(provider.c_str());
+  OfiFabric self;
+  fi_info* found = nullptr;
+  if (const int error = fi_getinfo(FI_VERSION(1, 17), address.c_str(), nullptr, FI_SOURCE, hints.get(), &found);
+      error != 0) {
+    return fabric_error(text("provider '", provider, "' at address ", address,
+                             " (see fi_info for what there is, and SWITCHYARD_NET and SWITCHYARD_INTERFACE)"),
+                        error);
+  }
+  self.info.reset(found);
+  SWITCHYARD_TRY(check_fit(*self.info));
+  SWITCHYARD_TRY(open_object("fi_fabric", self.fabric, &fi_fabric, self.info->fabric_attr));
+  SWITCHYARD_TRY(open_object("fi_domain", self.domain, &fi_domain, self.fabric.get(), self.info.get()));
+  fi_av_attr av{};
+  av.type = FI_AV_TABLE;
+  SWITCHYARD_TRY(open_object("fi_av_open", self.addresses, &fi_av_open, self.domain.get(), &av));
+  fi_cq_attr cq{};
+  cq.format = FI_CQ_FORMAT_DATA;
+  cq.size = self.info->tx_attr->size + self.info->rx_attr->size;
+  cq.wait_obj = FI_WAIT_NONE;
+  SWITCHYARD_TRY(open_object("fi_cq_open", self.completions, &fi_cq_open, self.domain.get(), &cq));
+  SWITCHYARD_TRY(open_object("fi_endpoint", self.endpoint, &fi_endpoint, self.domain.get(), self.info.get()));
+  if (const int error = fi_ep_bind(self.endpoint.get(), &self.addresses->fid, 0); error != 0) {
+    return fabric_error("fi_ep_bind(addresses)", error);
+  }
+  if (const int error = fi_ep_bind(self.endpoint.get(), &self.completions->fid, FI_TRANSMIT | FI_RECV); error != 0) {
+    return fabric_error("fi_ep_bind(completions)", error);
+  }
+  if (const int error = fi_enable(self.endpoint.get()); error != 0) return fabric_error("fi_enable", error);
+  return self;
+}
+
+Result<std::vector<std::byte>> OfiFabric::name() const {
+  std::vector<std::byte> bytes(kMaxAddressBytes);
+  size_t num_bytes = bytes.size();
+  if (const int error = fi_getname(&endpoint->fid, bytes.data(), &num_bytes); error != 0) {
+    return fabric_error("fi_getname", error);
+  }
+  return bytes;
+}
+
+Result<fi_addr_t> OfiFabric::add_peer(const std::byte* peer_name) const {
+  fi_addr_t peer = FI_ADDR_UNSPEC;
+  const int inserted = fi_av_insert(addresses.get(), peer_name, 1, &peer, 0, nullptr);
+  if (inserted != 1) return fabric_error("fi_av_insert", inserted < 0 ? inserted : -FI_EADDRNOTAVAIL);
+  return peer;
+}
+
+}  // namespace switchyard

@@ -1,0 +1,57 @@
+// One libfabric endpoint with everything it stands on: provider, domain, address vector, completion queue.
+//
+// THREADS    set up by one thread; afterwards calls on it are made under the owner's lock (FI_THREAD_DOMAIN).
+// OWNERSHIP  owns all libfabric objects; they go with it, in the right order.
+// ERRORS     naming the provider, the call, and what libfabric said.
+#pragma once
+#include <rdma/fabric.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_rma.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "switchyard/status.hpp"
+
+namespace switchyard {
+
+struct FidCloser {
+  template <class Object>
+  void operator()(Object* object) const {
+    if (object != nullptr) fi_close(&object->fid);
+  }
+};
+template <class Object>
+using FidPtr = std::unique_ptr<Object, FidCloser>;
+
+struct InfoDeleter {
+  void operator()(fi_info* info) const { fi_freeinfo(info); }
+};
+using InfoPtr = std::unique_ptr<fi_info, InfoDeleter>;
+
+inline Status fabric_error(const std::string& what, int64_t error) {
+  return Status(Code::kSystemError, text("libfabric: ", what, ": ", fi_strerror(int(-error))));
+}
+
+struct OfiFabric {
+  static constexpr size_t kMaxAddressBytes = 64;
+
+  // Opens an endpoint of this provider that peers reach at `address`, an IP address of this machine.
+  static Result<OfiFabric> open(const std::string& provider, const std::string& address);
+
+  // What peers need to reach this endpoint.
+  Result<std::vector<std::byte>> name() const;
+  Result<fi_addr_t> add_peer(const std::byte* peer_name) const;
+  bool needs(uint64_t mr_mode) const { return (info->domain_attr->mr_mode & mr_mode) != 0; }
+
+  InfoPtr info;
+  FidPtr<fid_fabric> fabric;
+  FidPtr<fid_domain> domain;
+  FidPtr<fid_av> addresses;
+  FidPtr<fid_cq> completions;
+  FidPtr<fid_ep> endpoint;  // last: goes first
+};
+
+}  // namespace switchyard

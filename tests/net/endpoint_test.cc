@@ -1,0 +1,216 @@
+// What every network plugin promises, tried on each: two ranks on two pretended nodes, and what they put where.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstring>
+#include <numeric>
+
+#include "platform/host/wait.hpp"
+#include "support/thread_ranks.hpp"
+
+namespace switchyard::testing {
+namespace {
+
+constexpr size_t kDataBytes = 1 << 20;
+constexpr size_t kNumSignals = 16;
+
+// One rank's two regions: data, and signals.
+class NetRank {
+ public:
+  explicit NetRank(Communicator& comm_of_rank) : comm(comm_of_rank), net(*comm.net()) {
+    data_ = comm.runtime().allocate(kDataBytes).value();
+    signals_ = comm.runtime().allocate(kNumSignals * sizeof(uint64_t)).value();
+    data_id = comm.register_window(data_, kDataBytes).value()->id();
+    signals_id = comm.register_window(signals_, kNumSignals * sizeof(uint64_t)).value()->id();
+  }
+  uint8_t* data() const { return static_cast<uint8_t*>(data_); }
+  int peer() const { return 1 - comm.rank(); }
+
+  NetPut put_of(uint64_t to, uint64_t from, uint64_t num_bytes, int signal = -1, uint64_t value = 1) const {
+    return {peer(), data_id, to, data_id, from, num_bytes, signals_id, uint64_t(std::max(signal, 0)) * 8, signal < 0 ? 0 : value};
+  }
+  // Posts, helping the network along while it has no room.
+  template <class Post>
+  NetPost insist(Post post) {
+    NetPost result = NetPost::kBusy;
+    wait_until([&] { return (result = post()) != NetPost::kBusy; }, Deadline::after_ns(30 * kSecond));
+    return result;
+  }
+  NetPost put(const NetPut& put) {
+    return insist([&] { return net.put(put); });
+  }
+  NetPost flush() {
+    return insist([&] { return net.flush(); });
+  }
+  uint64_t signal(int index) const {
+    return std::atomic_ref(static_cast<uint64_t*>(signals_)[index]).load(std::memory_order_acquire);
+  }
+  bool wait_signal(int index, uint64_t value) {
+    return wait_until(
+               [&] {
+                 net.progress();
+                 return signal(index) >= value;
+               },
+               Deadline::after_ns(30 * kSecond)) == WaitResult::kReady;
+  }
+
+  Communicator& comm;
+  NetEndpoint& net;
+  uint32_t data_id, signals_id;
+
+ private:
+  void* data_;
+  void* signals_;
+};
+
+class Endpoint : public ::testing::TestWithParam<const char*> {
+ protected:
+  void on_both(const std::function<void(NetRank&)>& body) {
+    ThreadRanks ranks(2, {.net = GetParam()}, {0, 1});
+    ranks.on_all([&](int rank) {
+      NetRank self(ranks.comm(rank));
+      body(self);
+      EXPECT_TRUE(self.comm.barrier().ok());  // nobody goes while the other still writes to it
+    });
+  }
+};
+INSTANTIATE_TEST_SUITE_P(All, Endpoint, ::testing::Values("mem", "ofi", "ofi:net"), [](const auto& net) {
+  std::string name = net.param;
+  std::replace(name.begin(), name.end(), ':', '_');
+  return name;
+});
+
+TEST_P(Endpoint, ASignalFollowsItsDataWhateverTheSize) {
+  on_both([](NetRank& self) {
+    const size_t half = kDataBytes / 2;  // mine to send; the other half is what I get
+    uint64_t round = 0;
+    for (const size_t num_bytes : {size_t{1}, size_t{7}, size_t{64}, size_t{65}, size_t{4096}, size_t{65537}, half}) {
+      const auto byte_of = [&](int rank, size_t i) { return uint8_t(i * 13 + num_bytes + size_t(rank) * 101); };
+      for (size_t i = 0; i < num_bytes; ++i) self.data()[i] = byte_of(self.comm.rank(), i);
+      ASSERT_EQ(self.put(self.put_of(half, 0, num_bytes, 3)), NetPost::kPosted);
+      ASSERT_TRUE(self.wait_signal(3, ++round));
+      for (size_t i = 0; i < num_bytes; ++i) ASSERT_EQ(self.data()[half + i], byte_of(self.peer(), i)) << num_bytes;
+      ASSERT_EQ(self.flush(), NetPost::kPosted);
+      ASSERT_TRUE(self.comm.barrier().ok());
+    }
+  });
+}
+
+TEST_P(Endpoint, SignalsOfAnyValueAddUp) {
+  on_both([](NetRank& self) {
+    uint64_t sum = 0;
+    for (const uint64_t value : {uint64_t{1}, uint64_t{65535}, uint64_t{65536}, uint64_t{1} << 40, uint64_t{3}}) {
+      sum += value;
+      ASSERT_EQ(self.put(self.put_of(0, 0, 0, 5, value)), NetPost::kPosted);          // bare
+      ASSERT_EQ(self.put(self.put_of(4096, 0, 100, 6, value)), NetPost::kPosted);  // behind data
+    }
+    EXPECT_TRUE(self.wait_signal(5, sum));
+    EXPECT_TRUE(self.wait_signal(6, sum));
+    EXPECT_EQ(self.signal(5), sum);
+    EXPECT_EQ(self.signal(4), 0u);
+  });
+}
+
+TEST_P(Endpoint, ValuesTravelWithTheCall) {
+  on_both([](NetRank& self) {
+    std::memset(self.data(), 0xee, 256);
+    ASSERT_TRUE(self.comm.barrier().ok());
+    for (uint32_t num_bytes = 1; num_bytes <= 8; ++num_bytes) {
+      uint64_t value = 0x0807060504030201;
+      const NetPut put = self.put_of(16 * num_bytes, 0, num_bytes, 1);
+      ASSERT_EQ(self.insist([&] { return self.net.put_value(put, value); }), NetPost::kPosted);
+      value = 0;  // the call has taken it
+    }
+    ASSERT_TRUE(self.wait_signal(1, 8));
+    for (size_t num_bytes = 1; num_bytes <= 8; ++num_bytes) {
+      for (size_t i = 0; i < 16; ++i) {
+        ASSERT_EQ(self.data()[16 * num_bytes + i], i < num_bytes ? i + 1 : 0xee) << num_bytes;
+      }
+    }
+  });
+}
+
+TEST_P(Endpoint, AGetIsCompleteWhenAFlushIs) {
+  on_both([](NetRank& self) {
+    for (size_t i = 0; i < kDataBytes / 2; ++i) self.data()[i] = uint8_t(i * 7 + size_t(self.comm.rank()));
+    ASSERT_TRUE(self.comm.barrier().ok());
+    for (const size_t num_bytes : {size_t{1}, size_t{1000}, kDataBytes / 2}) {
+      const auto get = [&] { return self.net.get(self.peer(), self.data_id, 0, self.data_id, kDataBytes / 2, num_bytes); };
+      ASSERT_EQ(self.insist(get), NetPost::kPosted);
+      ASSERT_EQ(self.flush(), NetPost::kPosted);
+      for (size_t i = 0; i < num_bytes; ++i) ASSERT_EQ(self.data()[kDataBytes / 2 + i], uint8_t(i * 7 + size_t(self.peer())));
+    }
+  });
+}
+
+// Far more than can be in flight, to a rank that does not help: its process's progress thread does.
+TEST_P(Endpoint, TakesMoreThanItHasRoomFor) {
+  on_both([](NetRank& self) {
+    constexpr uint64_t kNumPuts = 20'000, kBytes = 32;
+    if (self.comm.rank() == 0) {
+      for (uint64_t i = 0; i < kNumPuts; ++i) {
+        const uint64_t place = i % 1024 * kBytes;
+        ASSERT_EQ(self.put(self.put_of(place, place, kBytes, i % 2 ? 2 : -1)), NetPost::kPosted);
+      }
+      ASSERT_EQ(self.flush(), NetPost::kPosted);
+    } else {
+      EXPECT_EQ(wait_until([&] { return self.signal(2) == kNumPuts / 2; }, Deadline::after_ns(60 * kSecond)),
+                WaitResult::kReady)
+          << self.signal(2);
+    }
+  });
+}
+
+TEST_P(Endpoint, RefusesPlacesThatDoNotExistAndWorksOn) {
+  on_both([](NetRank& self) {
+    const NetPut good = self.put_of(0, 0, 64, 0);
+    const auto refused = [&](auto change) {
+      NetPut put = good;
+      change(put);
+      return self.net.put(put) == NetPost::kFailed;
+    };
+    EXPECT_TRUE(refused([](NetPut& put) { put.peer = 2; }));
+    EXPECT_TRUE(refused([](NetPut& put) { put.peer = -1; }));
+    EXPECT_TRUE(refused([](NetPut& put) { put.to_region = 77; }));
+    EXPECT_TRUE(refused([](NetPut& put) { put.from_region = 77; }));
+    EXPECT_TRUE(refused([](NetPut& put) { put.to_offset = kDataBytes - 63; }));
+    EXPECT_TRUE(refused([](NetPut& put) { put.to_offset = ~uint64_t{0} - 8; }));
+    EXPECT_TRUE(refused([](NetPut& put) { put.from_offset = kDataBytes; }));
+    EXPECT_TRUE(refused([](NetPut& put) { put.signal_region = 77; }));
+    EXPECT_TRUE(refused([](NetPut& put) { put.signal_offset = kNumSignals * 8; }));
+    EXPECT_TRUE(self.net.error().ok()) << self.net.error().to_string();
+    ASSERT_TRUE(self.comm.barrier().ok());
+    EXPECT_EQ(self.signal(0), 0u) << "nothing of a refused put arrives";
+    ASSERT_TRUE(self.comm.barrier().ok());
+    EXPECT_EQ(self.put(good), NetPost::kPosted);
+    EXPECT_TRUE(self.wait_signal(0, 1));
+  });
+}
+
+TEST_P(Endpoint, AbortEndsItAtOnce) {
+  on_both([](NetRank& self) {
+    self.net.abort();
+    EXPECT_EQ(self.net.put(self.put_of(0, 0, 64)), NetPost::kFailed);
+    EXPECT_EQ(self.net.flush(), NetPost::kFailed);
+    EXPECT_NE(self.net.error().message().find("aborted"), std::string::npos);
+  });
+}
+
+TEST(NetChoice, NamesWhatDoesNotExist) {
+  for (const char* net : {"carrier-pigeon", "ofi:carrier-pigeon"}) {
+    const auto id = create_unique_id();
+    ASSERT_TRUE(id.ok());
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < 2; ++rank) {
+      threads.emplace_back([&, rank] {
+        const auto comm = Communicator::create(id.value(), rank, 2, {.timeout_ns = 10 * kSecond, .node_id = rank, .net = net});
+        ASSERT_FALSE(comm.ok());
+        EXPECT_NE(comm.status().message().find("carrier-pigeon"), std::string::npos) << comm.status().to_string();
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+}
+
+}  // namespace
+}  // namespace switchyard::testing
