@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "comm/coordinator.hpp"
+#include "net/net.hpp"
 #include "tools/commands.hpp"
 #include "tools/exit_codes.hpp"
 #include "tools/launcher.hpp"
@@ -89,6 +90,7 @@ Status validate(const RunOptions& options) {
       return Status::invalid_argument(text("--timeout and --grace allow 0..", kMaxSeconds, " seconds"));
     }
   }
+  if (!options.net.empty()) SWITCHYARD_TRY(find_net_plugin(options.net).status());
   if (options.command.empty()) {
     return Status::invalid_argument("no program given; write it after --, as in: switchyard run -n 4 -- ./program");
   }

@@ -105,6 +105,7 @@ Result<nlohmann::json> measure_round_trip(EpRank& rank, Meeting& meeting) {
   SWITCHYARD_ASSIGN(const double memory_bytes, meeting.greatest(double(rank.memory_bytes())));
   const Machine machine = this_machine();
   result.update({{"errors", num_errors},
+                 {"net", spec.net.empty() ? "mem" : spec.net},
                  {"post_us", {{"hot", percentiles_us(posts)}}},
                  {"memory_bytes_per_rank", uint64_t(memory_bytes)},
                  {"baselines", nlohmann::json::array()},

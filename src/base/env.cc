@@ -54,6 +54,13 @@ Env read_all() {
   read_flag("NCCL_EP_DEBUG", e.ep_debug);
   read_flag("NCCL_EP_ENV_VERBOSE", e.ep_env_verbose);
   e.failpoints = read("SWITCHYARD_FAILPOINTS");
+  for (const char* name : {"SWITCHYARD_LOG", "SWITCHYARD_NODE_ID", "SWITCHYARD_TIMEOUT_MS", "SWITCHYARD_PIN", "SWITCHYARD_NET",
+                           "SWITCHYARD_INTERFACE", "SWITCHYARD_POLL_US", "SWITCHYARD_TRACE_RECORDS", "NCCL_EP_TIMEOUT_MS",
+                           "NCCL_EP_DEBUG", "NCCL_EP_ENV_VERBOSE", "SWITCHYARD_FAILPOINTS"}) {
+    if (const std::string value = read(name); !value.empty()) {
+      e.in_effect += text(e.in_effect.empty() ? "" : ", ", name, "=", value);
+    }
+  }
   return e;
 }
 

@@ -33,6 +33,8 @@ struct Env {
   bool ep_env_verbose = false;
   // SWITCHYARD_FAILPOINTS: "name=action,..." where action is kill, stop, error or delay:MS (tests only).
   std::string failpoints;
+  // What was set of all that, for people: "NAME=value, NAME=value".
+  std::string in_effect;
 };
 
 const Env& env();

@@ -120,7 +120,9 @@ Status Communicator::join() {
     SWITCHYARD_ASSIGN(node_link_, NodeLink::create(job_->bootstrap(), child_id(comm_id_, ~0ull, topology_->my_node()),
                                                    node_members, my_idx, deadline()));
   }
-  if (topology_->num_nodes() > 1) SWITCHYARD_TRY(connect_network());
+  // Also where there is one node only: a name that is wrong is better found here than on the day there are two.
+  SWITCHYARD_ASSIGN(const NetPlugin* plugin, find_net_plugin(net_name()));
+  if (topology_->num_nodes() > 1) SWITCHYARD_TRY(connect_network(*plugin));
   job_->subscribe(this, [this](const BootstrapEvent& event) { take_event(event); });
   SWITCHYARD_FAILPOINT_TRY("comm.before_join_barrier");
   return barrier();
@@ -139,14 +141,16 @@ Window::Context Communicator::window_context() const {
           members_, job_id_,           comm_id_,         rank_};
 }
 
-Status Communicator::connect_network() {
+std::string Communicator::net_name() const {
   const std::string asked = options_.net.empty() ? env().net : options_.net;
-  const std::string name = asked.empty() ? "mem" : asked;
-  SWITCHYARD_ASSIGN(const NetPlugin* plugin, find_net_plugin(name));
-  SWITCHYARD_TRY(check_capabilities(*plugin, kGinNeeds));
-  const NetContext context{name, window_context(), machine_ranks(), child_id(comm_id_, ~0ull - 1, 0)};
-  SWITCHYARD_ASSIGN(net_, plugin->connect(context, deadline()));
-  log(LogLevel::kInfo, "rank ", rank_, ": ", topology_->num_nodes(), " nodes, network plugin ", plugin->name);
+  return asked.empty() ? "mem" : asked;
+}
+
+Status Communicator::connect_network(const NetPlugin& plugin) {
+  SWITCHYARD_TRY(check_capabilities(plugin, kGinNeeds));
+  const NetContext context{net_name(), window_context(), machine_ranks(), child_id(comm_id_, ~0ull - 1, 0)};
+  SWITCHYARD_ASSIGN(net_, plugin.connect(context, deadline()));
+  log(LogLevel::kInfo, "rank ", rank_, ": ", topology_->num_nodes(), " nodes, network plugin ", plugin.name);
   return {};
 }
 

@@ -115,7 +115,8 @@ class Communicator {
   Communicator(std::shared_ptr<Job> job, JobId job_id, uint64_t comm_id, std::vector<int> members, int rank,
                Runtime& runtime, const Options& options);
   Status join();
-  Status connect_network();
+  std::string net_name() const;
+  Status connect_network(const NetPlugin& plugin);
   Window::Context window_context() const;
   RankRange machine_ranks() const;
   Result<void*> allocate_owned(size_t num_bytes);

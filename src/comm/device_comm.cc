@@ -99,7 +99,8 @@ Result<DeviceComm> Communicator::create_device_comm(const DeviceCommRequirements
   device.node_first = static_cast<int32_t*>(node_table);
   device.node_size = device.node_first + device.num_nodes;
 
-  const size_t num_words = size_t(device.num_contexts) * size_t(device.num_counters) + 2 * size_t(device.num_barriers) + 1;
+  const size_t num_words = size_t(device.num_contexts) * size_t(device.num_counters) +
+                           size_t(device.num_barriers) * (1 + size_t(num_ranks())) + 1;
   SWITCHYARD_ASSIGN(void* words, allocate_owned(num_words * sizeof(uint64_t)));
   device.counters = static_cast<uint64_t*>(words);
   device.barrier_epochs = device.counters + size_t(device.num_contexts) * size_t(device.num_counters);

@@ -7,6 +7,7 @@
 #include "base/checked.hpp"
 #include "base/env.hpp"
 #include "base/failpoint.hpp"
+#include "base/log.hpp"
 
 namespace switchyard::ep {
 namespace {
@@ -47,6 +48,8 @@ Status check_config(const GroupConfig& config, const Communicator& comm) {
   return {};
 }
 
+constexpr uint64_t kMaxPayloadBytes = uint64_t{1} << 46;
+
 }  // namespace
 
 Group::Group(Communicator& comm, const GroupConfig& config, uint64_t timeout_ns)
@@ -65,6 +68,10 @@ Result<std::unique_ptr<Group>> Group::create(Communicator& comm, const GroupConf
   SWITCHYARD_FAILPOINT_TRY("group.after_agreement");
   SWITCHYARD_TRY(group->make_state());
   SWITCHYARD_FAILPOINT_TRY("group.after_state");
+  if (env().ep_env_verbose && group->rank() == 0) {
+    log_line(LogLevel::kInfo, text("environment in effect: ", env().in_effect, "; time limit of a wait: ",
+                                   double(group->timeout_ns()) / kMillisecond, " ms"));
+  }
   if (config.buffer_bytes > 0) {
     // One share per (bank, rank): the widest message first, what remains is outbox.
     const uint64_t share = config.buffer_bytes / (kNumBanks * uint64_t(group->num_ranks())) / 16 * 16;
@@ -173,6 +180,12 @@ Status Group::reserve(Layout layout, int topk) {
 }
 
 Status Group::make_payload(uint64_t inbox_block_bytes, uint64_t outbox_block_bytes) {
+  // Far below what would wrap around in the layout's sums, far above any machine.
+  const uint64_t most = kMaxPayloadBytes / (kNumBanks * uint64_t(num_ranks()));
+  if (inbox_block_bytes > most || outbox_block_bytes > most - inbox_block_bytes) {
+    return Status::invalid_argument(text("the group's buffers would need more than ", kMaxPayloadBytes,
+                                         " bytes; lower rdma_buffer_size, max_token_bytes or max_dispatch_tokens_per_rank"));
+  }
   LlLayout layout = view_.layout;
   layout.inbox_block_bytes = round_up(inbox_block_bytes, 4096);
   layout.outbox_block_bytes = round_up(outbox_block_bytes, 4096);
@@ -271,9 +284,11 @@ Result<int> Group::open_staged() {
 
 void Group::close_staged(int slot) { staged_[size_t(slot)] = 0; }
 
-void Group::forget_staged(int slot) {
-  // The send half may not have run yet; it ends by its time limit.
+void Group::drain() const {
   for (const StreamRef stream : streams_) (void)comm_.runtime().synchronize(stream, drained());
+}
+
+void Group::forget_staged(int slot) {
   launcher_->forget(slot);
   close_staged(slot);
 }
@@ -349,8 +364,8 @@ Status Group::describe_failure(uint64_t word) const {
     case LlPhase::kReaders: return Status::remote(who + " did not finish reading this rank's results" + limit + gone);
     case LlPhase::kOvertaken: return Status::remote(who + " went on without this rank");
     case LlPhase::kOtherOperation:
-      return Status::remote(who + " does another operation than this rank, or combines another dispatch:"
-                                  " every rank must make the same calls in the same order");
+      return Status::remote(who + " does another operation than this rank, combines another dispatch, or has other row"
+                                  " sizes, top-k or layout: every rank must make the same calls in the same order");
     case LlPhase::kAborted: return Status::remote(who + " aborted");
     case LlPhase::kWindowMismatch: return Status::remote(who + " uses another window for this tensor");
     case LlPhase::kBadMessage: return Status::remote(who + " sent a count that is out of range");

@@ -53,6 +53,8 @@ class Group final : private LlObserver {
   // Staged operations: at most two per group. Returns a slot, or why there is none.
   Result<int> open_staged();
   void close_staged(int slot);
+  // Waits for what was posted, however it ends: nothing uses a handle's memory any more.
+  void drain() const;
   // The operation will never be completed: gives its slot back, and nothing touches its tensors any more.
   void forget_staged(int slot);
 

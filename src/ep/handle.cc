@@ -1,6 +1,7 @@
 #include "ep/handle.hpp"
 
 #include "base/checked.hpp"
+#include "base/env.hpp"
 #include "base/failpoint.hpp"
 #include "ep/ll_validate.hpp"
 
@@ -52,6 +53,7 @@ Result<std::unique_ptr<Handle>> Handle::create(Group& group, Layout layout, int 
 }
 
 Handle::~Handle() {
+  group_.drain();
   for (const LlOp& op : staged_) group_.forget_staged(op.slot);
   if (owns_record_) group_.free(record_);
   group_.count_handle(-1);
@@ -144,6 +146,11 @@ Status Handle::update(const Tensor& topk_idx) {
 }
 
 [[gnu::hot]] Status Handle::run(LlOp& op, bool send_only, StreamRef stream) {
+  if (env().ep_debug) [[unlikely]] {
+    log_line(LogLevel::kInfo, text("rank ", group_.rank(), ": ", op.kind == LlKind::kDispatch ? "dispatch" : "combine",
+                                   op.in_place ? ": zero copy, rows stay in or go straight to the window"
+                                               : ": rows are copied through the group's buffers"));
+  }
   if (!send_only) return group_.post(op, stream);
   SWITCHYARD_ASSIGN(op.slot, group_.open_staged());
   op.part = LlPart::kSend;

@@ -20,7 +20,7 @@ struct LlContext {
   const LlOp& op;
   uint64_t tag;
   int bank;
-  uint64_t about;           // what peers must be doing in this epoch: LlLine::about
+  uint64_t about;           // what peers must be doing in this epoch, and in which shape: LlLine::about
   bool overdue = false;     // half the time limit has passed, or the communicator was aborted
   uint64_t overdue_ns = 0;  // when that was noticed
 
@@ -29,6 +29,10 @@ struct LlContext {
     tag = op.part == LlPart::kReceive ? p.load_relaxed(&state.staged_tag[op.slot]) : p.load_relaxed(&state.tag) + 1;
     bank = int(tag % kNumBanks);
     about = op.kind == LlKind::kCombine ? p.read(dispatch_tag()) : 0;
+    for (const uint64_t part : {uint64_t(op.kind), uint64_t(op.token_bytes), uint64_t(op.scale_bytes),
+                                uint64_t(op.topk), uint64_t(op.expert_major)}) {
+      about = (about ^ part) * 0x9e3779b97f4a7c15u + 1;  // mixes; equal parts give equal words, others hardly ever
+    }
   }
 
   SWITCHYARD_DEVICE const LlGroupView& group() const { return op.group; }

@@ -38,7 +38,7 @@ struct LlLine {
   uint64_t arrival;   // tag: everything I had for you is in place
   uint32_t num_rows;  // messages in your inbox (dispatch) or rows in my outbox (combine)
   uint32_t flags;     // kRowsInPlace
-  uint64_t about;     // of the arrival: 0 for a dispatch, the dispatch's tag for the combine that answers it
+  uint64_t about;     // of the arrival: a digest of the operation, its shape and, for a combine, which dispatch it answers
   uint64_t done;      // tag: I consumed this bank; it may be written again
   uint64_t expelled;  // tag, line 0 only: I gave up on you in this epoch; nothing more will come from me
   uint64_t admit;     // tag, line 0 only: you were re-admitted; go on after this epoch

@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "platform/host/wait.hpp"
 #include "support/thread_ranks.hpp"
 #include "switchyard/device/barrier.hpp"
 #include "switchyard/device/gin.hpp"
@@ -46,6 +47,27 @@ TEST_P(DeviceApi, AWorldBarrierLetsNobodyThroughEarly) {
       num_arrived.fetch_add(1, std::memory_order_relaxed);
       ASSERT_EQ(barrier.world(), BarrierResult::kOk);
       ASSERT_GE(num_arrived.load(std::memory_order_relaxed), round * num_ranks());
+    }
+  });
+}
+
+TEST_P(DeviceApi, ARailBarrierMeetsAllPartnersAlsoBetweenWorldBarriers) {
+  ThreadRanks ranks(num_ranks(), {.net = GetParam().net}, GetParam().of_rank);
+  std::vector<std::atomic<int>> rounds(static_cast<size_t>(num_ranks()));
+  ranks.on_all([&](int rank) {
+    auto device = ranks.comm(rank).create_device_comm({.num_barriers = 1});
+    ASSERT_TRUE(device.ok()) << device.status().to_string();
+    const HostPlatform p;
+    Barrier<HostPlatform> barrier(p, *device, 0);
+    for (int round = 1; round <= 50; ++round) {
+      rounds[size_t(rank)].store(round);
+      ASSERT_EQ(barrier.rail(), BarrierResult::kOk);
+      for (int node = 0; node < device->num_nodes; ++node) {
+        if (node == device->node) continue;
+        ASSERT_GE(rounds[size_t(device->rail_peer(node))].load(), round) << "my partner on node " << node;
+      }
+      if (round % 3 != 0) continue;
+      ASSERT_EQ(barrier.world(), BarrierResult::kOk);
     }
   });
 }
@@ -108,6 +130,31 @@ INSTANTIATE_TEST_SUITE_P(Topologies, DeviceApi,
                                            Nodes{"two_nodes_ofi", {0, 0, 1, 1}, "ofi"},
                                            Nodes{"uneven_ofi", {0, 0, 0, 1, 2, 2}, "ofi"}),
                          [](const auto& nodes) { return nodes.param.name; });
+
+// Waits end at once, and say why, when what they wait for can't come any more.
+TEST(DeviceApiWaits, EndWhenAPeerIsGoneOrTheJobIsAborted) {
+  for (const bool aborts : {false, true}) {
+    ThreadRanks ranks(2, {.timeout_ns = 60 * kSecond});
+    ranks.on_all([&](int rank) {
+      auto device = ranks.comm(rank).create_device_comm({.num_signals = 1, .num_barriers = 1});
+      ASSERT_TRUE(device.ok()) << device.status().to_string();
+      if (rank == 1) {
+        wait_until([] { return false; }, Deadline::after_ns(20 * kMillisecond));
+        if (aborts) ranks.comm(0).abort("the test wants it");
+        else ranks.comm(0).health().mark_gone(1);
+        return;
+      }
+      const HostPlatform p;
+      const uint64_t begin_ns = now_ns();
+      const Gin<HostPlatform> gin(p, *device, 0);
+      EXPECT_EQ(gin.wait_signal(0, 1), aborts ? GinStatus::kAborted : GinStatus::kPeerGone);
+      EXPECT_EQ(gin.wait_signal(0, 1, /*from=*/1), aborts ? GinStatus::kAborted : GinStatus::kPeerGone);
+      Barrier<HostPlatform> barrier(p, *device, 0);
+      EXPECT_EQ(barrier.world(), aborts ? BarrierResult::kAborted : BarrierResult::kPeerGone);
+      EXPECT_LT(now_ns() - begin_ns, 2 * kSecond);
+    });
+  }
+}
 
 TEST(DeviceApiOneNode, MultimemStoresToAllAndAddsUpInRankOrder) {
   ThreadRanks ranks(4);

@@ -35,6 +35,35 @@ TEST(LowLatency, TwoRanksOneTokenThereAndBack) {
   run_case(shape, oracle::Routing::kUniform, oracle::Fill::kFull, {});
 }
 
+// Ranks that differ in what their rows look like are told so; nobody takes the other's bytes for its own.
+TEST(LowLatency, RanksThatDisagreeAboutTheirRowsAreTold) {
+  ThreadRanks ranks(2);
+  ranks.on_all([&](int rank) {
+    ep::GroupConfig config;
+    config.num_experts = 2;
+    config.max_tokens_per_rank = 2;
+    config.max_token_bytes = 64;
+    config.timeout_ns = 5 * kSecond;
+    auto group = ep::Group::create(ranks.comm(rank), config);
+    ASSERT_TRUE(group.ok()) << group.status().to_string();
+    auto handle = ep::Handle::create(**group, ep::Layout::kExpertMajor, 2, nullptr, 0);
+    ASSERT_TRUE(handle.ok()) << handle.status().to_string();
+    const size_t hidden = rank == 0 ? 32 : 16;
+    std::vector<int64_t> experts{0, 1, 0, 1};
+    std::vector<uint16_t> tokens(2 * hidden, 7), out(4 * hidden, 0);
+    std::vector<int32_t> counts(1, -1);
+    ASSERT_TRUE((*handle)->update(ep::Tensor::of(experts.data(), DType::kInt64, {2, 2})).ok());
+    ep::DispatchArgs args;
+    args.tokens = ep::Tensor::of(tokens.data(), DType::kBfloat16, {2, hidden});
+    args.out_tokens = ep::Tensor::of(out.data(), DType::kBfloat16, {1, 4, hidden});
+    args.layout_info.expert_counters = ep::Tensor::of(counts.data(), DType::kInt32, {1});
+    ASSERT_TRUE((*handle)->dispatch(args, ranks.stream_ref(rank)).ok());
+    const Status done = ranks.stream(rank).synchronize(Deadline::after_ns(30 * kSecond));
+    EXPECT_EQ(done.code(), Code::kRemoteError);
+    EXPECT_NE(done.message().find("row sizes"), std::string::npos) << done.to_string();
+  });
+}
+
 // The trace ring is always on: what a rank did can be read afterwards.
 TEST(LowLatency, OperationsLeaveTheirBeginAndEndInTheTraceRing) {
   const LlScenario scenario = make_scenario(7, small_shape(2, oracle::Layout::kRankMajor), oracle::Routing::kUniform,

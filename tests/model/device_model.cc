@@ -34,6 +34,8 @@ std::shared_ptr<const Node> make_node(Arena& arena, int num_ranks) {
   node->node_size = num_ranks;
   auto* abort = arena.make<uint32_t>();
   arena.set_constant(abort, sizeof *abort);
+  auto* peer_state = arena.make_array<uint32_t>(size_t(num_ranks));  // nobody is gone
+  arena.set_constant(peer_state, size_t(num_ranks) * sizeof *peer_state);
   for (int rank = 0; rank < num_ranks; ++rank) {
     DeviceComm comm{};
     comm.world = comm.lsa = {num_ranks, rank, 0};
@@ -44,6 +46,7 @@ std::shared_ptr<const Node> make_node(Arena& arena, int num_ranks) {
     comm.counters = arena.make<uint64_t>();
     comm.barrier_epochs = arena.make_array<uint64_t>(2);
     comm.abort = abort;
+    comm.peer_state = peer_state;
     arena.set_private(comm.counters, sizeof(uint64_t), rank);
     arena.set_private(comm.barrier_epochs, 2 * sizeof(uint64_t), rank);
     char* resources = arena.make_array<Line>(comm.resource_bytes() / sizeof(Line))->bytes;

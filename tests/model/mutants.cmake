@@ -222,10 +222,8 @@ switchyard_mutant(barrier_epoch_not_advanced switchyard/device/barrier.hpp Barri
 switchyard_mutant(barrier_of_the_last_epoch switchyard/device/barrier.hpp BarrierOfTwo "data race|assertion"
   [[const BarrierResult result = wait_for_members(epoch);]] [[const BarrierResult result = wait_for_members(epoch - 1);]])
 switchyard_mutant(barrier_forgets_a_member switchyard/device/barrier.hpp BarrierOfThree "data race|assertion"
-  [[      while (member < comm_.lsa.num_ranks && heard(comm_.lsa.world_rank(member), epoch)) ++member;
-      return member == comm_.lsa.num_ranks;]]
-  [[      while (member < comm_.lsa.num_ranks && heard(comm_.lsa.world_rank(member), epoch)) ++member;
-      return member + 1 >= comm_.lsa.num_ranks;]])
+  [[      return member == comm_.lsa.num_ranks;]]
+  [[      return member + 1 >= comm_.lsa.num_ranks;]])
 
 # --- what stream_model.hpp was extracted from: these lines are in its functions ---
 

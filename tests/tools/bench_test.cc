@@ -52,7 +52,7 @@ TEST(BenchEp, WritesEveryKeyOfASmallRun) {
   EXPECT_EQ(run["mode"], "ll");
   EXPECT_EQ(run["layout"], "em");
   EXPECT_EQ(run["platform"], "host");
-  EXPECT_EQ(run["net"], "");
+  EXPECT_EQ(run["net"], "mem");
   EXPECT_EQ(run["ranks"], 2);
   EXPECT_EQ(run["nodes"], 1);
   EXPECT_EQ(run["tokens"], 4);

@@ -8,7 +8,7 @@
 
 namespace switchyard {
 
-enum class BarrierResult { kOk, kTimeout, kFailed };
+enum class BarrierResult { kOk, kTimeout, kFailed, kPeerGone, kAborted };
 
 // One barrier index, used by one warp of each member at a time.
 template <class P>
@@ -26,23 +26,11 @@ class Barrier {
     return result;
   }
 
-  // My partners on the other nodes, over the network: each adds 1 to its word at the partner. Words of other nodes
-  // count rail barriers, words of this node carry epochs; both only grow.
+  // My partners on the other nodes, over the network. Nodes may have different sizes: partners are my rail peers and those
+  // whose rail peer I am, so that whoever waits for a rank is waited for by it.
   SWITCHYARD_DEVICE BarrierResult rail() {
-    uint64_t* count = &comm_.barrier_epochs[comm_.num_barriers + index_];
-    const uint64_t goal = p_.load_relaxed(count) + 1;
-    p_.store_relaxed(count, goal);
-    for (int node = 0; node < comm_.num_nodes; ++node) {
-      if (node == comm_.node) continue;
-      const bool posted = p_.net_put(comm_.net, comm_.rail_peer(node), 0, 0, 0, 0, 0, comm_.resources.id,
-                                     comm_.barrier_offset(index_, comm_.world.rank), uint64_t{1});
-      if (!posted) return BarrierResult::kFailed;
-    }
-    int node = 0;
-    return wait([&] {
-      while (node < comm_.num_nodes && (node == comm_.node || heard(comm_.rail_peer(node), goal))) ++node;
-      if (node < comm_.num_nodes) p_.net_progress(comm_.net);
-      return node == comm_.num_nodes;
+    return meet([&](int node, int local) {
+      return local == comm_.lsa.rank % comm_.node_size[node] || comm_.lsa.rank == local % comm_.lsa.num_ranks;
     });
   }
 
@@ -50,7 +38,9 @@ class Barrier {
   SWITCHYARD_DEVICE BarrierResult world() {
     BarrierResult result = lsa();
     if (comm_.num_nodes == 1 || result != BarrierResult::kOk) return result;
-    if (comm_.lsa.rank == 0) result = rail();
+    if (comm_.lsa.rank == 0) {
+      result = meet([](int /*node*/, int local) { return local == 0; });
+    }
     const BarrierResult released = lsa();
     return result == BarrierResult::kOk ? released : result;
   }
@@ -66,15 +56,54 @@ class Barrier {
   SWITCHYARD_DEVICE bool heard(int world_rank, uint64_t epoch) const {
     return rolling_at_least(p_.load_acquire(inbox(comm_.world.rank, world_rank)), epoch);
   }
+  // `rank`: who is waited for at the moment; ready() moves it on.
   template <class Ready>
-  SWITCHYARD_DEVICE BarrierResult wait(Ready ready) {
-    return wait_until(p_, ready, comm_.timeout_ns, comm_.abort) ? BarrierResult::kOk : BarrierResult::kTimeout;
+  SWITCHYARD_DEVICE BarrierResult wait(const int& rank, Ready ready) {
+    const auto gone = [&] { return p_.raised(&comm_.peer_state[rank]); };
+    switch (wait_for_peers(p_, ready, gone, comm_.timeout_ns, comm_.abort)) {
+      case WaitEnd::kReady: return BarrierResult::kOk;
+      case WaitEnd::kPeerGone: return BarrierResult::kPeerGone;
+      case WaitEnd::kAborted: return BarrierResult::kAborted;
+      case WaitEnd::kTimeout: break;
+    }
+    return BarrierResult::kTimeout;
+  }
+
+  // Ranks of other nodes: each adds 1 to its word at the partner. Words of other nodes count how often the two have met,
+  // words of this node carry epochs; both only grow. Partners must agree that they are: is_partner(node, local index).
+  template <class IsPartner>
+  SWITCHYARD_DEVICE BarrierResult meet(IsPartner is_partner) {
+    const auto is_partner_rank = [&](int rank) {
+      int node = 0;
+      while (node + 1 < comm_.num_nodes && rank >= comm_.node_first[node + 1]) ++node;
+      return node != comm_.node && is_partner(node, rank - comm_.node_first[node]);
+    };
+    for (int rank = 0; rank < comm_.world.num_ranks; ++rank) {
+      if (!is_partner_rank(rank)) continue;
+      p_.store_relaxed(num_met(rank), p_.load_relaxed(num_met(rank)) + 1);
+      const bool posted = p_.net_put(comm_.net, rank, 0, 0, 0, 0, 0, comm_.resources.id,
+                                     comm_.barrier_offset(index_, comm_.world.rank), uint64_t{1});
+      if (!posted) return BarrierResult::kFailed;
+    }
+    int rank = 0;
+    return wait(rank, [&] {
+      while (rank + 1 < comm_.world.num_ranks && (!is_partner_rank(rank) || heard(rank, p_.load_relaxed(num_met(rank))))) {
+        ++rank;
+      }
+      if (!is_partner_rank(rank) || heard(rank, p_.load_relaxed(num_met(rank)))) return true;
+      p_.net_progress(comm_.net);
+      return false;
+    });
+  }
+  SWITCHYARD_DEVICE uint64_t* num_met(int rank) const {
+    return &comm_.barrier_epochs[comm_.num_barriers + index_ * comm_.world.num_ranks + rank];
   }
 
   SWITCHYARD_DEVICE BarrierResult wait_for_members(uint64_t epoch) {
-    int member = 0;
-    return wait([&] {
+    int member = 0, rank = comm_.lsa.world_rank(0);
+    return wait(rank, [&] {
       while (member < comm_.lsa.num_ranks && heard(comm_.lsa.world_rank(member), epoch)) ++member;
+      rank = comm_.lsa.world_rank(member < comm_.lsa.num_ranks ? member : 0);
       return member == comm_.lsa.num_ranks;
     });
   }

@@ -40,7 +40,7 @@ struct DeviceComm {
   const int32_t* node_size;   // [num_nodes]
   WindowView resources;       // signals and barrier inboxes of every rank
   uint64_t* counters;         // [contexts][num_counters], mine alone
-  uint64_t* barrier_epochs;   // [2][num_barriers], mine alone: node barriers, then rail barriers passed
+  uint64_t* barrier_epochs;   // mine alone: [num_barriers] node barriers passed, [num_barriers][ranks] meetings with each
   int32_t num_contexts;
   int32_t num_signals;
   int32_t num_counters;

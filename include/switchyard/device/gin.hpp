@@ -25,7 +25,9 @@ struct CounterAdd {
   int counter;
 };
 
-enum class GinStatus { kOk, kTimeout, kPeerGone, kFailed };
+enum class GinStatus { kOk, kTimeout, kPeerGone, kFailed, kAborted };
+
+constexpr int kAnyRank = -1;
 
 template <class P>
 class Gin {
@@ -92,14 +94,26 @@ class Gin {
     // acquire; pairs with the release in add_signal()
     return p_.load_acquire(comm_.resources.local_as<uint64_t>(comm_.signal_offset(context_, signal)));
   }
-  // BLOCKING  until the signal reached `least` or the communicator's time limit has passed.
-  SWITCHYARD_DEVICE GinStatus wait_signal(int signal, uint64_t least) const {
+  // BLOCKING  until the signal reached `least`, the communicator's time limit has passed or it was aborted, or the rank
+  //           that the signal is to come `from` is gone. kAnyRank: until any rank is gone, since it may have been the one.
+  SWITCHYARD_DEVICE GinStatus wait_signal(int signal, uint64_t least, int from = kAnyRank) const {
     const auto arrived = [&] {
       if (rolling_at_least(read_signal(signal), least)) return true;
       p_.net_progress(comm_.net);
       return false;
     };
-    return wait_until(p_, arrived, comm_.timeout_ns, comm_.abort) ? GinStatus::kOk : GinStatus::kTimeout;
+    int looked_at = from;
+    const auto gone = [&] {
+      if (from == kAnyRank) looked_at = (looked_at + 1) % comm_.world.num_ranks;  // one a look
+      return p_.raised(&comm_.peer_state[looked_at]);
+    };
+    switch (wait_for_peers(p_, arrived, gone, comm_.timeout_ns, comm_.abort)) {
+      case WaitEnd::kReady: return GinStatus::kOk;
+      case WaitEnd::kPeerGone: return GinStatus::kPeerGone;
+      case WaitEnd::kAborted: return GinStatus::kAborted;
+      case WaitEnd::kTimeout: break;
+    }
+    return GinStatus::kTimeout;
   }
   SWITCHYARD_DEVICE uint64_t read_counter(int counter) const {
     return p_.load_acquire(&comm_.counters[context_ * comm_.num_counters + counter]);

@@ -23,6 +23,26 @@ SWITCHYARD_DEVICE bool wait_until(const P& p, Ready ready, uint64_t timeout_ns, 
   return role.is_ready;
 }
 
+enum class WaitEnd { kReady, kPeerGone, kAborted, kTimeout };
+
+// The same for something that comes from others: ends early, too, when gone() says that whoever it should come from is
+// gone. What came before that counts: ready() has the last word.
+template <class P, class Ready, class Gone>
+SWITCHYARD_DEVICE WaitEnd wait_for_peers(const P& p, Ready ready, Gone gone, uint64_t timeout_ns, const uint32_t* abort) {
+  bool is_ready = false, is_gone = false;
+  const auto ended = [&] {
+    is_ready = ready();
+    if (is_ready) return true;
+    is_gone = gone();
+    if (is_gone) is_ready = ready();
+    return is_ready || is_gone;
+  };
+  wait_until(p, ended, timeout_ns, abort);
+  if (is_ready) return WaitEnd::kReady;
+  if (is_gone) return WaitEnd::kPeerGone;
+  return p.load_relaxed(abort) != 0 ? WaitEnd::kAborted : WaitEnd::kTimeout;
+}
+
 // a <= b for counters that may have wrapped.
 SWITCHYARD_HD bool rolling_at_least(uint64_t value, uint64_t least) { return int64_t(value - least) >= 0; }
 
