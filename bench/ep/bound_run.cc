@@ -25,7 +25,8 @@ size_t num_bytes(const std::vector<Row>& rows) {
 
 Result<EpBound> EpBound::create(const EpRank& rank) {
   EpBound bound(rank);
-  if (rank.spec().zero_copy) bound.list_windows(rank);
+  // Over the network rows go through the group's own buffers, windows or not.
+  if (rank.spec().zero_copy && rank.spec().nodes == 1) bound.list_windows(rank);
   else SWITCHYARD_TRY(bound.list_plain(rank));
   const size_t result_bytes = rank.spec().result_bytes();
   for (int token = 0; token < rank.spec().tokens; token++) {

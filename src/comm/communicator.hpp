@@ -49,6 +49,9 @@ class Job {
   std::map<const void*, std::function<void(const BootstrapEvent&)>> listeners_;
 };
 
+// How kernels on CPUs call an endpoint.
+NetDirect direct_calls(NetEndpoint& endpoint);
+
 class Communicator {
  public:
   struct Options {
@@ -69,6 +72,8 @@ class Communicator {
   Runtime& runtime() const { return runtime_; }
   // Null where all ranks are on one node.
   NetEndpoint* net() const { return net_.get(); }
+  // The way there for kernels on CPUs; lives as long as the communicator.
+  const NetDirect& net_direct() const { return net_direct_; }
   // What this rank did last; one for all communicators of the job.
   TraceRing& trace() const { return job_->trace(); }
   Health& health() const { return *health_; }
@@ -135,7 +140,8 @@ class Communicator {
   std::vector<Whereabouts> whereabouts_;
   std::unique_ptr<Topology> topology_;
   std::unique_ptr<NodeLink> node_link_;
-  std::unique_ptr<NetEndpoint> net_;  // only where ranks span nodes
+  std::unique_ptr<NetEndpoint> net_;
+  NetDirect net_direct_{};  // only where ranks span nodes
   std::vector<void*> owned_;          // memory behind device communicators
   std::unique_ptr<Health> health_;
   uint64_t num_splits_ = 0;

@@ -56,6 +56,10 @@ Status check(const DeviceCommRequirements& requirements) {
 
 }  // namespace
 
+NetDirect direct_calls(NetEndpoint& endpoint) {
+  return {&endpoint, &direct_put, &direct_put_value, &direct_flush, &direct_progress};
+}
+
 WindowView Communicator::view(const Window& window) const {
   return {window.bases(), window.size(), rank_, window.id()};
 }
@@ -108,7 +112,7 @@ Result<DeviceComm> Communicator::create_device_comm(const DeviceCommRequirements
   SWITCHYARD_ASSIGN(void* resources, allocate_owned(device.resource_bytes()));
   SWITCHYARD_ASSIGN(const Window* window, register_window(resources, device.resource_bytes()));
   device.resources = view(*window);
-  if (net_ != nullptr) device.net = {net_.get(), &direct_put, &direct_put_value, &direct_flush, &direct_progress};
+  device.net = net_direct_;
   return device;
 }
 

@@ -41,9 +41,9 @@ Status check_config(const GroupConfig& config, const Communicator& comm) {
   if (local * uint64_t(comm.num_ranks()) * config.max_tokens_per_rank > (1u << 30)) {
     return Status::invalid_argument(text("experts per rank x ranks x max_dispatch_tokens_per_rank is over ", 1u << 30));
   }
-  if (comm.topology().num_nodes() > 1) {
+  if (comm.topology().num_nodes() > 1 && comm.runtime().kind() != Runtime::Kind::kHost) {
     return Status::invalid_usage(text("the ranks of this group span ", comm.topology().num_nodes(),
-                                      " nodes; until network support lands a group must be inside one node"));
+                                      " nodes; kernels on a GPU have no way to the network yet"));
   }
   return {};
 }
@@ -104,7 +104,7 @@ Status Group::agree_on_config() {
 
 Status Group::make_state() {
   Runtime& runtime = comm_.runtime();
-  const LlLayout layout{num_ranks(), num_experts(), 0, 0};
+  const LlLayout layout{num_ranks(), num_experts(), comm_.topology().num_nodes() > 1, 0, 0};
   SWITCHYARD_ASSIGN(control_memory_, runtime.allocate(layout.control_bytes()));
   SWITCHYARD_ASSIGN(control_window_, comm_.register_window(control_memory_, layout.control_bytes()));
   SWITCHYARD_ASSIGN(void* report, runtime.allocate_shared(sizeof(LlReport)));
@@ -143,6 +143,8 @@ Status Group::make_state() {
   view_.max_tokens = max_tokens();
   view_.masks_enabled = config_.enable_mask;
   view_.control = control_window_->bases();
+  view_.control_id = control_window_->id();
+  view_.net = &comm_.net_direct();
   view_.owner = reinterpret_cast<int32_t*>(owner);
   view_.local = reinterpret_cast<int32_t*>(local);
   view_.state = state_;
@@ -205,6 +207,7 @@ Status Group::make_payload(uint64_t inbox_block_bytes, uint64_t outbox_block_byt
   payload_memory_ = memory;
   view_.layout = layout;
   view_.payload = payload_window_->bases();
+  view_.payload_id = payload_window_->id();
   SWITCHYARD_FAILPOINT_TRY("group.after_payload");
   return {};
 }
@@ -366,6 +369,7 @@ Status Group::describe_failure(uint64_t word) const {
     case LlPhase::kOtherOperation:
       return Status::remote(who + " does another operation than this rank, combines another dispatch, or has other row"
                                   " sizes, top-k or layout: every rank must make the same calls in the same order");
+    case LlPhase::kNetwork: return Status::remote(who + " can't be reached over the network any more" + gone);
     case LlPhase::kAborted: return Status::remote(who + " aborted");
     case LlPhase::kWindowMismatch: return Status::remote(who + " uses another window for this tensor");
     case LlPhase::kBadMessage: return Status::remote(who + " sent a count that is out of range");

@@ -104,8 +104,7 @@ Status Handle::update(const Tensor& topk_idx) {
   const Tensor& counts =
       op.expert_major ? args.layout_info.expert_counters : args.layout_info.src_rank_counters;
   op.out_counts = static_cast<int32_t*>(counts.data);
-  // A rank that was given up on may write late: with masks on, outputs are written by their owner alone.
-  if (args.out_tokens.window != nullptr && !group_.config().enable_mask) {
+  if (args.out_tokens.window != nullptr && group_.may_work_in_place()) {
     op.in_place = 1;
     op.token_windows = args.out_tokens.window->bases();
     op.token_window_id = args.out_tokens.window->id();
@@ -134,7 +133,7 @@ Status Handle::update(const Tensor& topk_idx) {
   op.scales = static_cast<const char*>(args.scales.data);
   op.weights_in = static_cast<const float*>(args.out_topk_weights.data);
   op.out_tokens = static_cast<char*>(args.out_tokens.data);
-  if (args.tokens.window != nullptr && !group_.config().enable_mask && op.quant == LlQuant::kNone) {
+  if (args.tokens.window != nullptr && group_.may_work_in_place() && op.quant == LlQuant::kNone) {
     // Peers read in place only where the caller's input stays untouched until the call is over on the stream: a staged
     // send gives it back before the readers come. A rank that stages still reads in place what others offer.
     op.in_place = !args.send_only;

@@ -21,8 +21,10 @@ template <class P>
 SWITCHYARD_DEVICE void admit_all(const LlContext<P>& c) {
   SWITCHYARD_KERNEL_FAILPOINT("ll.admission.before_tell");
   for (int peer = 0; peer < c.num_ranks(); ++peer) {
+    if (!c.masked(peer)) continue;
     // release; pairs with the acquire in newest_admission()
-    if (c.masked(peer)) c.p.store_release(&c.line_at(peer, 0, c.rank())->admit, c.op.admit_tag);
+    if (c.remote(peer)) c.tell_remote(peer, 0, &LlLine::admit, c.op.admit_tag);
+    else c.p.store_release(&c.line_at(peer, 0, c.rank())->admit, c.op.admit_tag);
   }
   SWITCHYARD_KERNEL_FAILPOINT("ll.admission.told");
   start_generation(c, c.op.admit_tag);

@@ -46,7 +46,7 @@ class CombineSend {
     for (int reader = 0; reader < c_.num_ranks(); ++reader) {
       if (c_.masked(reader)) continue;
       if (read_in_place(reader)) offer_in_place(reader);
-      else if (num_received(reader) == 0) c_.tell_arrival(reader, 0, 0);
+      else if (num_received(reader) == 0) tell_arrival(reader, 0);
     }
     p_.store_release(&c_.bank_state().plan_ready, uint64_t{1});  // release; pairs with wait_for_gate()
     stage_ = Stage::kStage;
@@ -100,10 +100,25 @@ class CombineSend {
     SWITCHYARD_KERNEL_FAILPOINT("ll.combine.row_staged");
     p_.drain();
     const int goal = num_received(reader);
-    if (p_.fetch_add(&c_.rows_sent(reader), 1) + 1 == uint64_t(goal)) c_.tell_arrival(reader, uint32_t(goal), 0);
+    if (p_.fetch_add(&c_.rows_sent(reader), 1) + 1 == uint64_t(goal)) tell_arrival(reader, goal);
     SWITCHYARD_KERNEL_FAILPOINT("ll.combine.message_counted");
     message_ += p_.num_warps();
     return true;
+  }
+
+  SWITCHYARD_DEVICE void tell_arrival(int reader, int num_messages) {
+    if (!c_.remote(reader)) return c_.tell_arrival(reader, uint32_t(num_messages), 0);
+    const LlLayout& layout = c_.group().layout;
+    c_.tell_remote_arrival(reader, uint32_t(num_messages), 0, layout.outbox(c_.bank, reader),
+                           layout.returned(c_.bank, c_.rank()), num_rows_of(reader, num_messages) * c_.op.token_bytes);
+  }
+
+  // Rows of a reader's block of the outbox.
+  SWITCHYARD_DEVICE uint64_t num_rows_of(int reader, int num_messages) const {
+    if (num_messages == 0 || !c_.op.expert_major) return uint64_t(num_messages);
+    uint64_t num_rows = uint64_t(p_.read(&record_[at_.first_row(reader, num_messages - 1)]));
+    for (int k = 0; k < c_.op.topk; ++k) num_rows += p_.read(&record_[at_.slot(reader, num_messages - 1, k)]) >= 0;
+    return num_rows;
   }
 
   SWITCHYARD_DEVICE void stage_row(int reader, int to_row, int from_row) {
@@ -213,7 +228,8 @@ class CombineReceive {
     const LlLine* line = c_.heard(owner);
     if (p_.read(&line->num_rows) == 0) return nullptr;  // one of us had masked the other when it dispatched
     if ((p_.read(&line->flags) & kRowsInPlace) == 0) {
-      return c_.outbox(owner, c_.rank()) + size_t(index) * c_.op.token_bytes;
+      const char* block = c_.remote(owner) ? c_.returned(owner) : c_.outbox(owner, c_.rank());
+      return block + size_t(index) * c_.op.token_bytes;
     }
     const int64_t row = c_.op.expert_major ? p_.read(&c_.op.record[c_.record().final_slot(0, 0) + entry])
                                            : int64_t(c_.rank()) * c_.group().max_tokens + index;

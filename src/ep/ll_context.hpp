@@ -40,7 +40,9 @@ struct LlContext {
   SWITCHYARD_DEVICE int num_ranks() const { return op.group.num_ranks; }
   SWITCHYARD_DEVICE int rank() const { return op.group.rank; }
 
-  // What `peer` tells me, and what I tell `peer`, about this bank.
+  SWITCHYARD_DEVICE bool remote(int peer) const { return group().control[peer] == nullptr; }
+
+  // What `peer` tells me, and what I tell `peer` if memory reaches it, about this bank.
   SWITCHYARD_DEVICE LlLine* heard(int peer) const { return line_at(rank(), bank, peer); }
   SWITCHYARD_DEVICE LlLine* told(int peer) const { return line_at(peer, bank, rank()); }
   SWITCHYARD_DEVICE LlLine* line_at(int at_rank, int line_bank, int from) const {
@@ -64,6 +66,12 @@ struct LlContext {
   }
   SWITCHYARD_DEVICE char* outbox(int at_rank, int reader) const {
     return group().payload[at_rank] + group().layout.outbox(bank, reader);
+  }
+  SWITCHYARD_DEVICE char* departure(int dest) const {
+    return group().payload[rank()] + group().layout.departure(bank, dest);
+  }
+  SWITCHYARD_DEVICE const char* returned(int owner) const {
+    return group().payload[rank()] + group().layout.returned(bank, owner);
   }
   SWITCHYARD_DEVICE uint64_t& rows_sent(int peer) const { return group().counters[bank * num_ranks() + peer]; }
 
@@ -96,6 +104,7 @@ struct LlContext {
     if (seen > want || expelled_by(peer)) return give_up(peer, LlPhase::kOvertaken);
     if (failed_like(peer)) return Await::kGone;
     if (dead || (overdue && !has_time_left(peer))) return give_up(peer, phase);
+    if (remote(peer)) p.net_progress(*group().net);
     return failed() ? Await::kGone : Await::kNotYet;
   }
 
@@ -116,7 +125,7 @@ struct LlContext {
     const uint64_t now_ns = p.now_ns();
     if (overdue_ns == 0) {
       overdue_ns = now_ns;
-      for (int other = 0; other < num_ranks(); ++other) p.store_relaxed(&line_at(other, 0, rank())->held_up, tag);
+      for (int other = 0; other < num_ranks(); ++other) tell(other, &LlLine::held_up, tag);
     }
     const bool is_held_up = p.load_relaxed(&line_at(rank(), 0, peer)->held_up) >= tag - kNumBanks;
     return now_ns - overdue_ns < (is_held_up ? group().timeout_ns : group().timeout_ns / 2);
@@ -128,7 +137,7 @@ struct LlContext {
       // A courtesy: the peer need not wait for its deadline. Not where it is this rank that has to be re-admitted, because
       // the peer gave up on it first or it has only just come back: the peer must not take itself for the one.
       const bool came_back = tag == p.load_relaxed(&group().state->adopted);
-      if (!expelled_by(peer) && !came_back) p.store_relaxed(&line_at(peer, 0, rank())->expelled, tag);
+      if (!expelled_by(peer) && !came_back) tell(peer, &LlLine::expelled, tag);
       p.store_relaxed(&group().report->async_error, uint64_t{1});
       note(&LlReport::fault, peer, phase);
     } else {
@@ -160,9 +169,9 @@ struct LlContext {
   // The group is of no use any more. Peers that wait for this rank are told why, so that they need not wait in vain and
   // name the rank that is really missing.
   SWITCHYARD_DEVICE void fail(uint64_t what) const {
-    const uint64_t told = p.load_relaxed(group().abort) != 0 ? problem(rank(), LlPhase::kAborted) : what;
+    const uint64_t told_them = p.load_relaxed(group().abort) != 0 ? problem(rank(), LlPhase::kAborted) : what;
     if (!note(&LlReport::failure, what)) return;
-    for (int peer = 0; peer < num_ranks(); ++peer) p.store_relaxed(&line_at(peer, 0, rank())->failed, told);
+    for (int peer = 0; peer < num_ranks(); ++peer) tell(peer, &LlLine::failed, told_them);
   }
 
   // Has `peer` failed for good? Then so does this rank, for the same reason.
@@ -180,6 +189,63 @@ struct LlContext {
     const uint64_t previous = tag - kNumBanks;
     if (previous <= p.load_relaxed(&group().state->base)) return masked(peer) ? Await::kGone : Await::kReady;
     return await(peer, &heard(peer)->done, previous, LlPhase::kBankFree, true);
+  }
+
+  // A word of line 0, which carries nothing but itself.
+  SWITCHYARD_DEVICE void tell(int peer, uint64_t LlLine::* word, uint64_t value) const {
+    if (remote(peer)) tell_remote(peer, 0, word, value);
+    else p.store_relaxed(&(line_at(peer, 0, rank())->*word), value);
+  }
+
+  // ---- ranks that only the network reaches ----
+  //
+  // Nobody but me changes the line that such a rank keeps for me, so its words can be set by adding the difference to
+  // what I told before: a signal, which the network applies after everything that went before it.
+
+  SWITCHYARD_DEVICE void tell_remote(int peer, int line_bank, uint64_t LlLine::* word, uint64_t value) const {
+    put(peer, 0, 0, 0, 0, line_bank, word, value);
+  }
+
+  // Rows from my `from` to the peer's `to` in the payload window, then the arrival.
+  SWITCHYARD_DEVICE void tell_remote_arrival(int peer, uint32_t num_rows, uint32_t flags, uint64_t from, uint64_t to,
+                                             uint64_t num_bytes) const {
+    if (num_bytes > 0) put(peer, group().payload_id, to, from, num_bytes, bank, nullptr, 0);
+    LlLine* copy = copy_of_told(peer, bank);
+    p.write(&copy->num_rows, num_rows);
+    p.write(&copy->flags, flags);
+    p.write(&copy->about, about);
+    // The three lie side by side.
+    const uint64_t first = offsetof(LlLine, num_rows);
+    put(peer, group().control_id, group().layout.line(bank, rank()) + first, group().layout.told(bank, peer) + first,
+        offsetof(LlLine, done) - first, bank, &LlLine::arrival, tag);
+  }
+
+  SWITCHYARD_DEVICE LlLine* copy_of_told(int peer, int line_bank) const {
+    return reinterpret_cast<LlLine*>(group().control[rank()] + group().layout.told(line_bank, peer));
+  }
+
+  // One put, and the signal that sets `word` of the peer's line to `value` (null: none).
+  SWITCHYARD_DEVICE void put(int peer, uint32_t window, uint64_t to, uint64_t from, uint64_t num_bytes, int line_bank,
+                             uint64_t LlLine::* word, uint64_t value) const {
+    uint64_t difference = 0, place = 0;
+    if (word != nullptr) {
+      LlLine* copy = copy_of_told(peer, line_bank);
+      difference = value - p.read(&(copy->*word));
+      if (difference == 0 && num_bytes == 0) return;
+      p.write(&(copy->*word), value);
+      place = group().layout.line(line_bank, rank()) + uint64_t(reinterpret_cast<char*>(&(copy->*word)) -
+                                                                reinterpret_cast<char*>(copy));
+    }
+    if (!p.net_put(*group().net, peer, window, to, window, from, num_bytes, group().control_id, place, difference)) {
+      lose(peer);
+    }
+  }
+
+  SWITCHYARD_DEVICE void lose(int peer) const {
+    if (!group().masks_enabled || p.load_relaxed(group().abort) != 0) return fail(problem(peer, LlPhase::kNetwork));
+    p.store_relaxed(&group().mask[peer], 0);
+    p.store_relaxed(&group().report->async_error, uint64_t{1});
+    note(&LlReport::fault, peer, LlPhase::kNetwork);
   }
 
   // Tells `peer` that everything of this epoch is in place. All rows were drained by their writers, whose adds to

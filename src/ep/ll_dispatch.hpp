@@ -110,7 +110,7 @@ class DispatchSend {
 
   SWITCHYARD_DEVICE void publish_plan() {
     for (int peer = 0; peer < c_.num_ranks(); ++peer) {
-      if (p_.read(&plan_[at_.num_to(peer)]) == 0 && !c_.masked(peer)) c_.tell_arrival(peer, 0, arrival_flags());
+      if (p_.read(&plan_[at_.num_to(peer)]) == 0 && !c_.masked(peer)) tell_arrival(peer, 0);
     }
     p_.store_release(&c_.bank_state().plan_ready, in_place_ ? kPlanInPlace : kPlanInbox);  // release; pairs with wait_for_plan()
     stage_ = Stage::kPush;
@@ -122,6 +122,13 @@ class DispatchSend {
     in_place_ = plan == kPlanInPlace;
     stage_ = Stage::kPush;
     return true;
+  }
+
+  SWITCHYARD_DEVICE void tell_arrival(int peer, uint32_t num_rows) {
+    if (!c_.remote(peer)) return c_.tell_arrival(peer, num_rows, arrival_flags());
+    const LlLayout& layout = c_.group().layout;
+    c_.tell_remote_arrival(peer, num_rows, arrival_flags(), layout.departure(c_.bank, peer),
+                           layout.inbox(c_.bank, c_.rank()), num_rows * c_.message().stride(payload_bytes()));
   }
 
   SWITCHYARD_DEVICE uint32_t arrival_flags() const { return in_place_ ? kRowsInPlace : 0; }
@@ -192,7 +199,8 @@ class DispatchSend {
     return c_.op.scale_windows[owner] + p_.read(&c_.heard(owner)->scale_offset) + row * c_.op.scale_bytes;
   }
   SWITCHYARD_DEVICE char* message_of(int dest, int entry) const {
-    return c_.inbox(dest, c_.rank()) + p_.read(&plan_[at_.index(entry)]) * c_.message().stride(payload_bytes());
+    char* block = c_.remote(dest) ? c_.departure(dest) : c_.inbox(dest, c_.rank());
+    return block + p_.read(&plan_[at_.index(entry)]) * c_.message().stride(payload_bytes());
   }
   SWITCHYARD_DEVICE size_t payload_bytes() const { return size_t(c_.op.token_bytes) + c_.op.scale_bytes; }
 
@@ -215,7 +223,7 @@ class DispatchSend {
     const int goal = p_.read(&plan_[at_.num_to(dest)]);
     if (p_.fetch_add(&c_.rows_sent(dest), 1) + 1 == uint64_t(goal)) {
       SWITCHYARD_KERNEL_FAILPOINT("ll.dispatch.before_arrival");
-      c_.tell_arrival(dest, uint32_t(goal), arrival_flags());
+      tell_arrival(dest, uint32_t(goal));
       SWITCHYARD_KERNEL_FAILPOINT("ll.dispatch.after_arrival");
     }
   }

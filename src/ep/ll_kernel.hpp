@@ -19,6 +19,10 @@ SWITCHYARD_DEVICE void close_operation(LlContext<P>& c) {
   if (c.group().masks_enabled && c.newest_admission() > c.p.load_relaxed(&state.base)) c.note_overtaken();
   if (c.op.part != LlPart::kSend && !c.failed()) {
     for (int peer = 0; peer < c.num_ranks(); ++peer) {
+      if (c.remote(peer)) {
+        if (!c.masked(peer)) c.tell_remote(peer, c.bank, &LlLine::done, c.tag);
+        continue;
+      }
       // release; pairs with the acquire in bank_free() and AwaitReaders
       if (!c.masked(peer)) c.p.store_release(&c.told(peer)->done, c.tag);
     }

@@ -54,6 +54,7 @@ struct LlLayout {
 
   int32_t num_ranks;
   int32_t num_experts;
+  int32_t spans_nodes;          // some ranks are reached over the network only
   uint64_t inbox_block_bytes;   // capacity of one source's block
   uint64_t outbox_block_bytes;  // capacity of one reader's block
 
@@ -61,7 +62,11 @@ struct LlLayout {
   SWITCHYARD_HD size_t counts(int bank, int peer) const {
     return line(kNumBanks, 0) + (size_t(bank) * num_ranks + peer) * num_experts * sizeof(int32_t);
   }
-  SWITCHYARD_HD size_t control_bytes() const { return counts(kNumBanks, 0); }
+  // What I told a rank that only the network reaches: the lines it keeps for me, as they are there.
+  SWITCHYARD_HD size_t told(int bank, int peer) const {
+    return counts(kNumBanks, 0) + (size_t(bank) * num_ranks + peer) * kLineStride;
+  }
+  SWITCHYARD_HD size_t control_bytes() const { return spans_nodes ? told(kNumBanks, 0) : counts(kNumBanks, 0); }
 
   SWITCHYARD_HD size_t inbox(int bank, int source) const {
     return (size_t(bank) * num_ranks + source) * inbox_block_bytes;
@@ -69,7 +74,16 @@ struct LlLayout {
   SWITCHYARD_HD size_t outbox(int bank, int reader) const {
     return inbox(kNumBanks, 0) + (size_t(bank) * num_ranks + reader) * outbox_block_bytes;
   }
-  SWITCHYARD_HD size_t payload_bytes() const { return outbox(kNumBanks, 0); }
+  // Over the network: messages on their way out, and results on their way back in.
+  SWITCHYARD_HD size_t departure(int bank, int dest) const {
+    return outbox(kNumBanks, 0) + (size_t(bank) * num_ranks + dest) * inbox_block_bytes;
+  }
+  SWITCHYARD_HD size_t returned(int bank, int owner) const {
+    return departure(kNumBanks, 0) + (size_t(bank) * num_ranks + owner) * outbox_block_bytes;
+  }
+  SWITCHYARD_HD size_t payload_bytes() const {
+    return spans_nodes ? returned(kNumBanks, 0) : outbox(kNumBanks, 0);
+  }
 };
 
 // Header of one message in an inbox: who it is for, in the sender's order of k.

@@ -3,6 +3,7 @@
 #include <cstdint>
 
 #include "ep/ll_layout.hpp"
+#include "switchyard/device/comm.hpp"
 #include "switchyard/dtype.hpp"
 
 namespace switchyard::ep {
@@ -21,6 +22,7 @@ enum class LlPhase : uint32_t {  // for error messages: what a rank was waiting 
   kWindowMismatch = 10,  // the peer's tensor is in another window than mine
   kAborted = 11,       // the peer aborted
   kOtherOperation = 12,  // the peer does something else in this epoch
+  kNetwork = 13,         // the network does not reach the peer any more
 };
 
 constexpr int kMaxStaged = kNumBanks;  // staged operations in flight: each holds a bank
@@ -59,8 +61,11 @@ struct LlGroupView {
   int32_t num_experts;
   int32_t max_tokens;
   int32_t masks_enabled;
-  char* const* control;  // [num_ranks] control window of every rank
+  char* const* control;  // [num_ranks] control window of every rank; null where only the network reaches
   char* const* payload;  // [num_ranks] payload window of every rank
+  const NetDirect* net;  // the way there
+  uint32_t control_id;   // the windows as the network knows them
+  uint32_t payload_id;
   const int32_t* owner;  // [num_experts] rank that holds the expert
   const int32_t* local;  // [num_experts] its index there
   LlState* state;

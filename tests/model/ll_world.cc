@@ -61,7 +61,7 @@ std::vector<LlStep> parse_script(const std::string& script) {
 
 LlWorld::LlWorld(Arena& arena, const LlCase& c) : c_(c), steps_(parse_script(c.script)), ranks_(size_t(c.num_ranks)) {
   const ep::LlMessage message{c_.topk, !c_.expert_major};
-  layout_ = {c_.num_ranks, c_.num_ranks, message.stride(sizeof(Cell)) * size_t(c_.num_tokens),
+  layout_ = {c_.num_ranks, c_.num_ranks, /*spans_nodes=*/0, message.stride(sizeof(Cell)) * size_t(c_.num_tokens),
              sizeof(Cell) * size_t(c_.num_tokens * c_.topk)};
   owner_ = arena.make_array<int32_t>(size_t(c_.num_ranks));
   local_ = arena.make_array<int32_t>(size_t(c_.num_ranks));
@@ -208,7 +208,7 @@ ep::LlOp LlWorld::make_op(int rank, const LlStep& step) const {
   ep::LlOp op{};
   op.group = {.layout = layout_, .rank = rank, .num_ranks = c_.num_ranks, .num_experts = c_.num_ranks,
               .max_tokens = c_.num_tokens, .masks_enabled = c_.masks, .control = control_.data(),
-              .payload = payload_.data(), .owner = owner_, .local = local_, .state = own.state, .report = own.report,
+              .payload = payload_.data(), .net = nullptr, .control_id = 0, .payload_id = 0, .owner = owner_, .local = local_, .state = own.state, .report = own.report,
               .mask = own.mask, .counters = own.counters, .plan = own.plan, .scratch = nullptr, .scratch_bytes = 0,
               .peer_state = own.peer_state, .abort = abort_, .timeout_ns = 0};
   op.kind = step.kind;

@@ -66,8 +66,8 @@ switchyard_mutant(arrival_relaxed ep/ll_context.hpp ExpertMajorThroughInboxes "d
 switchyard_mutant(arrival_read_relaxed ep/ll_context.hpp ExpertMajorThroughInboxes "data race"
   [[uint64_t seen = p.load_acquire(word);]] [[uint64_t seen = p.load_relaxed(word);]])
 switchyard_mutant(arrival_told_with_the_plan ep/ll_dispatch.hpp ExpertMajorThroughInboxes "data race|assertion"
-  [[if (p_.read(&plan_[at_.num_to(peer)]) == 0 && !c_.masked(peer)) c_.tell_arrival(peer, 0, arrival_flags());]]
-  [[if (!c_.masked(peer)) c_.tell_arrival(peer, uint32_t(p_.read(&plan_[at_.num_to(peer)])), arrival_flags());]])
+  [[if (p_.read(&plan_[at_.num_to(peer)]) == 0 && !c_.masked(peer)) tell_arrival(peer, 0);]]
+  [[if (!c_.masked(peer)) tell_arrival(peer, uint32_t(p_.read(&plan_[at_.num_to(peer)])));]])
 switchyard_mutant(rows_not_drained ep/ll_dispatch.hpp ExpertMajorThroughInboxes "data race"
   [[    p_.drain();
     for (int k = 0; k < c_.op.topk; ++k) count_sent(token_ * c_.op.topk + k);]]
@@ -149,8 +149,8 @@ switchyard_mutant(results_not_drained ep/ll_combine.hpp ExpertMajorThroughInboxe
     const int goal]] [[    const int goal]])
 switchyard_mutant(results_told_before_they_are_staged ep/ll_combine.hpp ExpertMajorThroughInboxes
   "data race|assertion"
-  [[else if (num_received(reader) == 0) c_.tell_arrival(reader, 0, 0);]]
-  [[else c_.tell_arrival(reader, uint32_t(num_received(reader)), 0);]])
+  [[else if (num_received(reader) == 0) tell_arrival(reader, 0);]]
+  [[else tell_arrival(reader, num_received(reader));]])
 switchyard_mutant(sums_not_drained ep/ll_combine.hpp TwoCombinesInFlight "data race"
   [[    p_.drain();
     stage_ = Stage::kDone;]] [[    stage_ = Stage::kDone;]])
@@ -182,7 +182,7 @@ switchyard_mutant(first_warp_closes ep/ll_kernel.hpp TwoWarpsAlone "data race|de
 # --- a rank that is given up on ---
 
 switchyard_mutant(expulsion_not_told ep/ll_context.hpp SuspectedRank "deadlock"
-  [[      if (!expelled_by(peer) && !came_back) p.store_relaxed(&line_at(peer, 0, rank())->expelled, tag);]]
+  [[      if (!expelled_by(peer) && !came_back) tell(peer, &LlLine::expelled, tag);]]
   [[      (void)came_back;]])
 switchyard_mutant(rows_of_a_rank_that_was_given_up ep/ll_dispatch.hpp SuspectedRank "data race|assertion"
   [[uint32_t num_rows = arrival == Await::kReady ? p_.read(&line->num_rows) : 0;]]
