@@ -64,6 +64,37 @@ TEST(LowLatency, RanksThatDisagreeAboutTheirRowsAreTold) {
   });
 }
 
+TEST(LowLatency, BuffersThatNoMachineHasAreRefused) {
+  ThreadRanks ranks(1);
+  ep::GroupConfig config;
+  config.num_experts = 2;
+  config.max_tokens_per_rank = 2;
+  config.max_token_bytes = 64;
+  for (const uint64_t buffer_bytes : {~uint64_t{0}, ~uint64_t{0} - 4096, uint64_t{1} << 50}) {
+    config.buffer_bytes = buffer_bytes;
+    const auto group = ep::Group::create(ranks.comm(0), config);
+    EXPECT_EQ(group.status().code(), Code::kInvalidArgument) << buffer_bytes;
+  }
+}
+
+// A handle waits for what still uses its memory.
+TEST(LowLatency, AHandleMayGoRightAfterItsOperationWasPosted) {
+  const LlScenario scenario = make_scenario(9, small_shape(2, oracle::Layout::kExpertMajor), oracle::Routing::kUniform,
+                                            oracle::Fill::kFull);
+  ThreadRanks ranks(2);
+  ranks.on_all([&](int rank) {
+    LlRank io(ranks.comm(rank), ranks.stream_ref(rank), scenario, /*windows=*/false);
+    auto group = ep::Group::create(ranks.comm(rank), group_config_for(scenario.c));
+    ASSERT_TRUE(group.ok()) << group.status().to_string();
+    for (int round = 0; round < 20; ++round) {
+      ASSERT_TRUE(io.open(**group).ok());
+      ASSERT_TRUE(io.post_dispatch().ok());
+      io.close();
+      ASSERT_EQ(io.check_dispatch(), "");
+    }
+  });
+}
+
 // The trace ring is always on: what a rank did can be read afterwards.
 TEST(LowLatency, OperationsLeaveTheirBeginAndEndInTheTraceRing) {
   const LlScenario scenario = make_scenario(7, small_shape(2, oracle::Layout::kRankMajor), oracle::Routing::kUniform,
