@@ -180,7 +180,10 @@ struct LlContext {
     const uint64_t what = p.load_relaxed(&line_at(rank(), 0, peer)->failed);
     if (what == 0) return false;
     const bool mine = int(what >> kEpochBits & 0xffff) == rank();  // it waited for this rank
-    fail(mine ? problem(peer, LlPhase::kOvertaken) : what);
+    // Where the two disagree, each is right about the other.
+    const auto phase = LlPhase(what >> 56);
+    const bool mutual = phase == LlPhase::kOtherOperation || phase == LlPhase::kWindowMismatch;
+    fail(mine ? problem(peer, mutual ? phase : LlPhase::kOvertaken) : what);
     return true;
   }
 
