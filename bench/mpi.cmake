@@ -13,6 +13,7 @@ if(MPI_CXX_FOUND)
   target_include_directories(mpi_baseline PRIVATE ${CMAKE_SOURCE_DIR})
   target_link_libraries(mpi_baseline PRIVATE switchyard_flags MPI::MPI_CXX CLI11::CLI11 fmt::fmt
     nlohmann_json::nlohmann_json)
+  install(TARGETS mpi_baseline RUNTIME)  # beside `switchyard`, which looks for it there
 else()
   message(STATUS "Open MPI not found: no mpi_baseline (apt-get install openmpi-bin libopenmpi-dev)")
 endif()

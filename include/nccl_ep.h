@@ -392,8 +392,9 @@ NCCL_EP_API ncclResult_t ncclEpTensorDestroy(ncclEpTensor_t* tensor);
 NCCL_EP_API ncclResult_t ncclEpCreateGroup(ncclEpGroup_t* ep_group, ncclComm_t comm, const ncclEpGroupConfig_t* config);
 
 /* Collective over comm for low latency. NULL succeeds.
- * REQUIRES  every handle of the group is destroyed; comm still exists.
- * EFFECTS   waits for the device, then frees the shared buffers.  BLOCKING until deadline. */
+ * REQUIRES  every handle of the group is destroyed; comm still exists, or was aborted.
+ * EFFECTS   waits for the device and the other ranks, then frees the shared buffers. A rank that does not come is
+ *           logged and does not make the call fail: the group is gone either way.  BLOCKING until deadline. */
 NCCL_EP_API ncclResult_t ncclEpGroupDestroy(ncclEpGroup_t ep_group);
 
 /* ---- Functions: handles ----------------------------------------------------------------------------------------- */
@@ -408,7 +409,8 @@ NCCL_EP_API ncclResult_t ncclEpHandleMemSize(ncclEpGroup_t ep_group, ncclEpLayou
  *           outlives the handle; not during graph capture. In a low-latency group without rdma_buffer_size all ranks
  *           call it in the same order with the same shape and no operation in flight, because the shared buffer may
  *           grow.
- * EFFECTS   handle_mem is used as it is: a new handle over the memory of an old one keeps its routing.
+ * EFFECTS   handle_mem is used as it is. High throughput: a new handle over the memory of an old one keeps its routing.
+ *           Low latency: it keeps what the last dispatch received, and needs ncclEpUpdateHandle before its first use.
  * BLOCKING  never, except where the shared buffer grows: until deadline. */
 NCCL_EP_API ncclResult_t ncclEpInitHandle(ncclEpHandle_t* handle, ncclEpGroup_t ep_group, ncclEpLayout_t layout,
                                           const ncclEpHandleConfig_t* config, int num_topk,

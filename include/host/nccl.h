@@ -5,7 +5,9 @@
  *
  * THREADS    as in NCCL: one thread at a time per communicator; ncclCommAbort() from any. Ranks may be threads of one
  *            process; each calls cudaSetDevice(local_rank) first.
- * OWNERSHIP  ncclCommDestroy() or ncclCommAbort() ends a communicator; windows are deregistered before that.
+ * OWNERSHIP  ncclCommDestroy() or ncclCommAbort() ends a communicator, once; windows are deregistered before that.
+ *            Groups go before ncclCommDestroy(), which refuses otherwise; after ncclCommAbort() they can be destroyed
+ *            still. A call that waits while another thread aborts returns an error; any later one does so at once.
  * ERRORS     a code, and ncclGetLastError() says who, what and what to do.
  * BLOCKING   creation, registration and destruction are collective, and end by SWITCHYARD_TIMEOUT_MS.
  */

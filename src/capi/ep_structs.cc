@@ -55,12 +55,31 @@ Status read_layout_info(const ncclEpLayoutInfo_t* in, const Communicator& comm, 
   return {};
 }
 
-Status check_group(ncclEpGroup_t group) {
-  return group != nullptr ? Status() : Status::invalid_argument("ep_group is NULL");
+Registry<ncclEpGroup>& live_groups() {
+  static auto& alive = *new Registry<ncclEpGroup>("ep_group");  // never destroyed, as live_comms()
+  return alive;
 }
 
-Status check_handle(ncclEpHandle_t handle) {
-  return handle != nullptr ? Status() : Status::invalid_argument("handle is NULL");
+Registry<ncclEpHandle>& live_handles() {
+  static auto& alive = *new Registry<ncclEpHandle>("handle");
+  return alive;
+}
+
+Status check_group(ncclEpGroup_t group) { return live_groups().find(group).status(); }
+
+[[gnu::hot]] Status check_handle(ncclEpHandle_t handle) {
+  thread_local Registry<ncclEpHandle>::Seen seen;
+  return live_handles().check(handle, seen);
 }
 
 }  // namespace switchyard::capi
+
+ncclEpGroup::ncclEpGroup(switchyard::capi::CommPtr of) : comm(std::move(of)) {
+  const std::lock_guard lock(comm->mutex);
+  comm->groups.push_back(this);
+}
+
+ncclEpGroup::~ncclEpGroup() {
+  const std::lock_guard lock(comm->mutex);
+  std::erase(comm->groups, this);
+}

@@ -11,6 +11,13 @@
 
 // The C API's opaque types are the C++ objects themselves.
 struct ncclEpGroup {
+  // The communicator knows its groups, in order not to be destroyed before them.
+  explicit ncclEpGroup(switchyard::capi::CommPtr of);
+  ~ncclEpGroup();
+  ncclEpGroup(const ncclEpGroup&) = delete;
+  ncclEpGroup& operator=(const ncclEpGroup&) = delete;
+
+  const switchyard::capi::CommPtr comm;  // outlives the group, which uses it to the end
   std::unique_ptr<switchyard::ep::Group> group;
 };
 struct ncclEpHandle {
@@ -53,6 +60,9 @@ Status check_enum(const char* name, const Enum& value, int low, int high) {
 Status read_tensor(const char* name, const ncclEpTensor_t* in, const Communicator& comm, ep::Tensor& out);
 Status read_layout_info(const ncclEpLayoutInfo_t* in, const Communicator& comm, ep::LayoutInfo& out);
 
+// The groups and handles of this process.
+Registry<ncclEpGroup>& live_groups();
+Registry<ncclEpHandle>& live_handles();
 Status check_group(ncclEpGroup_t group);
 Status check_handle(ncclEpHandle_t handle);
 

@@ -15,31 +15,52 @@ thread_local std::string t_last_error;
 
 Status null_argument(const char* name) { return Status::invalid_argument(std::string(name) + " is NULL"); }
 
-Status check_comm(ncclComm_t comm) {
-  return comm != nullptr && comm->comm != nullptr ? Status() : null_argument("comm");
+Status make_id(ncclUniqueId* out) {
+  static_assert(sizeof(UniqueId) == sizeof(ncclUniqueId));
+  SWITCHYARD_ASSIGN(const UniqueId id, create_unique_id());
+  std::memcpy(out, &id, sizeof(id));
+  return {};
+}
+
+// COLLECTIVE.
+Result<ncclComm_t> make_comm(std::unique_ptr<Communicator> joined, int device_ordinal) {
+  auto made = std::make_shared<ncclComm>();
+  made->comm = std::move(joined);
+  SWITCHYARD_ASSIGN(made->collectives, coll::Collectives::create(*made->comm));
+  made->device_ordinal = device_ordinal;
+  return live_comms().add(std::move(made));
 }
 
 Status init_rank(ncclComm_t* out, int num_ranks, const ncclUniqueId& bytes, int rank, int device_ordinal) {
   if (out == nullptr) return null_argument("comm");
-  static_assert(sizeof(UniqueId) == sizeof(ncclUniqueId));
   UniqueId id;
   std::memcpy(static_cast<void*>(&id), &bytes, sizeof(id));
   SWITCHYARD_TRY(id.validate());
   if (num_ranks < 1 || rank < 0 || rank >= num_ranks) {
     return Status::invalid_argument(text("rank ", rank, " of ", num_ranks, ": needed are 0 <= rank < nranks"));
   }
-  auto result = std::make_unique<ncclComm>();
-  SWITCHYARD_ASSIGN(result->comm, Communicator::create(id, rank, num_ranks, {}));
-  SWITCHYARD_ASSIGN(result->collectives, coll::Collectives::create(*result->comm));
-  result->device_ordinal = device_ordinal;
-  *out = result.release();
+  SWITCHYARD_ASSIGN(std::unique_ptr<Communicator> joined, Communicator::create(id, rank, num_ranks, {}));
+  SWITCHYARD_ASSIGN(*out, make_comm(std::move(joined), device_ordinal));
   return {};
+}
+
+Status check_unused(ncclComm& comm) {
+  const std::lock_guard lock(comm.mutex);
+  if (comm.groups.empty()) return {};
+  return Status::invalid_usage(text("group ", comm.groups.front(), " still uses this communicator",
+                                    comm.groups.size() > 1 ? text(", and ", comm.groups.size() - 1, " more") : "",
+                                    ": call ncclEpGroupDestroy first"));
 }
 
 }  // namespace
 
 void set_last_error(const std::string& message) { t_last_error = message; }
 const char* last_error() { return t_last_error.c_str(); }
+
+Registry<ncclComm>& live_comms() {
+  static auto& alive = *new Registry<ncclComm>("comm");  // never destroyed: at exit other threads may still make calls
+  return alive;
+}
 
 }  // namespace switchyard::capi
 
@@ -64,12 +85,8 @@ const char* ncclGetErrorString(ncclResult_t result) {
 const char* ncclGetLastError(ncclComm_t /*comm*/) { return last_error(); }
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* out) {
-  return guarded("ncclGetUniqueId", [&]() -> Status {
-    if (out == nullptr) return null_argument("uniqueId");
-    SWITCHYARD_ASSIGN(const UniqueId id, create_unique_id());
-    std::memcpy(out, &id, sizeof(id));
-    return {};
-  });
+  return guarded("ncclGetUniqueId",
+                 [&]() -> Status { return out == nullptr ? null_argument("uniqueId") : make_id(out); });
 }
 
 ncclResult_t ncclCommInitRank(ncclComm_t* comm, int nranks, ncclUniqueId commId, int rank) {
@@ -95,7 +112,7 @@ ncclResult_t ncclCommInitAll(ncclComm_t* comms, int ndev, const int* devlist) {
           text("devlist[", rank, "] is ", devlist[rank], ", allowed 0..", Device::kNumDevices - 1));
     }
     ncclUniqueId id;
-    if (ncclGetUniqueId(&id) != ncclSuccess) return Status(Code::kSystemError, last_error());
+    SWITCHYARD_TRY(make_id(&id));
     std::vector<Status> results(static_cast<size_t>(ndev));
     std::vector<ncclComm_t> made(static_cast<size_t>(ndev), nullptr);
     std::vector<std::thread> threads;
@@ -107,7 +124,7 @@ ncclResult_t ncclCommInitAll(ncclComm_t* comms, int ndev, const int* devlist) {
     for (std::thread& thread : threads) thread.join();
     for (const Status& result : results) {
       if (result.ok()) continue;
-      for (ncclComm_t comm : made) delete comm;
+      for (ncclComm_t comm : made) static_cast<void>(live_comms().remove(comm));  // null where it was not made
       return result;
     }
     std::copy(made.begin(), made.end(), comms);
@@ -117,46 +134,45 @@ ncclResult_t ncclCommInitAll(ncclComm_t* comms, int ndev, const int* devlist) {
 
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t* newcomm, ncclConfig_t* /*config*/) {
   return guarded("ncclCommSplit", [&]() -> Status {
-    SWITCHYARD_TRY(check_comm(comm));
+    SWITCHYARD_ASSIGN(const CommPtr parent, live_comms().find(comm));
     if (newcomm == nullptr) return null_argument("newcomm");
-    SWITCHYARD_ASSIGN(std::unique_ptr<Communicator> child, comm->comm->split(color, key));
+    SWITCHYARD_ASSIGN(std::unique_ptr<Communicator> child, parent->comm->split(color, key));
     if (child == nullptr) {
       *newcomm = nullptr;
       return {};
     }
-    auto made = std::make_unique<ncclComm>();
-    made->comm = std::move(child);
-    made->device_ordinal = comm->device_ordinal;
-    SWITCHYARD_ASSIGN(made->collectives, coll::Collectives::create(*made->comm));
-    *newcomm = made.release();
+    SWITCHYARD_ASSIGN(*newcomm, make_comm(std::move(child), parent->device_ordinal));
     return {};
   });
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
-  return guarded("ncclCommFinalize", [&] { return check_comm(comm); });
+  return guarded("ncclCommFinalize", [&] { return live_comms().find(comm).status(); });
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   return guarded("ncclCommDestroy", [&]() -> Status {
-    delete comm;
-    return {};
+    if (comm == nullptr) return {};
+    SWITCHYARD_ASSIGN(const CommPtr found, live_comms().find(comm));
+    SWITCHYARD_TRY(check_unused(*found));
+    return live_comms().remove(comm).status();
   });
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
   return guarded("ncclCommAbort", [&]() -> Status {
-    SWITCHYARD_TRY(check_comm(comm));
-    comm->comm->abort("ncclCommAbort was called");
+    // Calls of other threads, groups and posted collectives keep what they use until they have seen the abort.
+    SWITCHYARD_ASSIGN(const CommPtr ended, live_comms().remove(comm));
+    ended->comm->abort("ncclCommAbort was called");
     return {};
   });
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError) {
   return guarded("ncclCommGetAsyncError", [&]() -> Status {
-    SWITCHYARD_TRY(check_comm(comm));
+    SWITCHYARD_ASSIGN(const CommPtr found, live_comms().find(comm));
     if (asyncError == nullptr) return null_argument("asyncError");
-    const Status error = comm->comm->async_error();
+    const Status error = found->comm->async_error();
     if (!error.ok()) set_last_error(error.to_string());
     *asyncError = ncclResult_t(int(error.code()));
     return {};
@@ -165,27 +181,27 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* asyncError) {
 
 ncclResult_t ncclCommCount(const ncclComm_t comm, int* count) {
   return guarded("ncclCommCount", [&]() -> Status {
-    SWITCHYARD_TRY(check_comm(comm));
+    SWITCHYARD_ASSIGN(const CommPtr found, live_comms().find(comm));
     if (count == nullptr) return null_argument("count");
-    *count = comm->comm->num_ranks();
+    *count = found->comm->num_ranks();
     return {};
   });
 }
 
 ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int* device) {
   return guarded("ncclCommCuDevice", [&]() -> Status {
-    SWITCHYARD_TRY(check_comm(comm));
+    SWITCHYARD_ASSIGN(const CommPtr found, live_comms().find(comm));
     if (device == nullptr) return null_argument("device");
-    *device = comm->device_ordinal;
+    *device = found->device_ordinal;
     return {};
   });
 }
 
 ncclResult_t ncclCommUserRank(const ncclComm_t comm, int* rank) {
   return guarded("ncclCommUserRank", [&]() -> Status {
-    SWITCHYARD_TRY(check_comm(comm));
+    SWITCHYARD_ASSIGN(const CommPtr found, live_comms().find(comm));
     if (rank == nullptr) return null_argument("rank");
-    *rank = comm->comm->rank();
+    *rank = found->comm->rank();
     return {};
   });
 }
@@ -204,12 +220,13 @@ ncclResult_t ncclMemFree(void* ptr) {
 
 ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* buff, size_t size, ncclWindow_t* win, int winFlags) {
   return guarded("ncclCommWindowRegister", [&]() -> Status {
-    SWITCHYARD_TRY(check_comm(comm));
+    SWITCHYARD_ASSIGN(const CommPtr found, live_comms().find(comm));
     if (win == nullptr) return null_argument("win");
     if ((winFlags & ~(NCCL_WIN_DEFAULT | NCCL_WIN_COLL_SYMMETRIC)) != 0) {
-      return Status::invalid_argument(text("winFlags is ", winFlags, ", allowed NCCL_WIN_DEFAULT, NCCL_WIN_COLL_SYMMETRIC"));
+      return Status::invalid_argument(
+          text("winFlags is ", winFlags, ", allowed NCCL_WIN_DEFAULT, NCCL_WIN_COLL_SYMMETRIC"));
     }
-    SWITCHYARD_ASSIGN(Window* window, comm->comm->register_window(buff, size));
+    SWITCHYARD_ASSIGN(Window * window, found->comm->register_window(buff, size));
     *win = handle_of(window);
     return {};
   });
@@ -217,8 +234,8 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* buff, size_t size, nc
 
 ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win) {
   return guarded("ncclCommWindowDeregister", [&]() -> Status {
-    SWITCHYARD_TRY(check_comm(comm));
-    return win == nullptr ? Status() : comm->comm->deregister_window(window_of(win));
+    SWITCHYARD_ASSIGN(const CommPtr found, live_comms().find(comm));
+    return win == nullptr ? Status() : found->comm->deregister_window(window_of(win));
   });
 }
 

@@ -7,12 +7,20 @@ using namespace switchyard::capi;  // NOLINT
 
 namespace {
 
+// The communicator may be destroyed or aborted at any time, and its memory is needed until the stream has passed.
+Status keep_until_passed(const CommPtr& comm, StreamRef stream) {
+  const Status kept = static_cast<Stream*>(stream.handle)->post([comm]() noexcept {});
+  if (!kept.ok()) comm->leaked_self = comm;  // the operation is posted and can't be followed: rather leak than free
+  return kept;
+}
+
 template <class Call>
 ncclResult_t collective(const char* name, ncclComm_t comm, cudaStream_t stream, Call call) {
   return guarded(name, [&]() -> Status {
-    if (comm == nullptr) return Status::invalid_argument("comm is NULL");
+    SWITCHYARD_ASSIGN(const CommPtr found, live_comms().find(comm));
     SWITCHYARD_ASSIGN(const StreamRef target, read_stream(stream));
-    return call(*comm->collectives, target);
+    SWITCHYARD_TRY(call(*found->collectives, target));
+    return keep_until_passed(found, target);
   });
 }
 

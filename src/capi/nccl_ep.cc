@@ -49,6 +49,42 @@ Status read_group_config(const ncclEpGroupConfig_t* in, ep::GroupConfig& out) {
   return {};
 }
 
+// COLLECTIVE where the group's buffer has to grow.
+Result<std::shared_ptr<ncclEpHandle>> make_handle(ep::Group& group, ncclEpLayout_t layout,
+                                                  const ncclEpHandleConfig_t* config, int num_topk,
+                                                  const ncclEpTensor_t* handle_mem) {
+  ncclEpHandleConfig_t read = NCCL_EP_HANDLE_CONFIG_INIT;
+  SWITCHYARD_TRY(read_struct("config", config, NCCL_EP_HANDLE_CONFIG_V1_SIZE, false, read));
+  const size_t alignment = read.dispatch_output_per_expert_alignment;
+  if ((alignment & (alignment - 1)) != 0) {
+    return Status::invalid_argument(
+        text("dispatch_output_per_expert_alignment is ", alignment, ", must be a power of two"));
+  }
+  ep::Tensor memory;
+  SWITCHYARD_TRY(read_tensor("handle_mem", handle_mem, group.comm(), memory));
+  if (memory.present()) {
+    if (memory.num_dims != 1 || memory.dtype != DType::kUint8 || memory.empty()) {
+      return Status::invalid_argument(text("handle_mem is ", memory.shape_text(),
+                                           ", must be [bytes] uint8 with the bytes of ncclEpHandleMemSize"));
+    }
+    SWITCHYARD_TRY(ep::validate_place("handle_mem", memory));
+  }
+  auto made = std::make_shared<ncclEpHandle>();
+  SWITCHYARD_ASSIGN(made->handle, ep::Handle::create(group, ep::Layout(number_of(layout)), num_topk, memory.data,
+                                                     memory.present() ? memory.sizes[0] : 0));
+  return made;
+}
+
+Status update_handle(ep::Handle& handle, const ncclEpTensor_t* topk_idx, const ncclEpLayoutInfo_t* layout_info) {
+  if (topk_idx == nullptr) return Status::invalid_argument("topk_idx is NULL");
+  if (layout_info != nullptr) {
+    return Status::invalid_argument("layout_info must be NULL for a low-latency handle; pass it to ncclEpDispatch");
+  }
+  ep::Tensor indices;
+  SWITCHYARD_TRY(read_tensor("topk_idx", topk_idx, handle.group().comm(), indices));
+  return handle.update(indices);
+}
+
 }  // namespace
 
 extern "C" {
@@ -64,23 +100,24 @@ ncclResult_t ncclEpGetVersion(int* version) {
 ncclResult_t ncclEpCreateGroup(ncclEpGroup_t* ep_group, ncclComm_t comm, const ncclEpGroupConfig_t* config) {
   return guarded("ncclEpCreateGroup", [&]() -> Status {
     if (ep_group == nullptr) return Status::invalid_argument("ep_group is NULL");
-    if (comm == nullptr) return Status::invalid_argument("comm is NULL");
+    SWITCHYARD_ASSIGN(CommPtr found, live_comms().find(comm));
     ep::GroupConfig read;
     SWITCHYARD_TRY(read_group_config(config, read));
-    auto result = std::make_unique<ncclEpGroup>();
-    SWITCHYARD_ASSIGN(result->group, ep::Group::create(*comm->comm, read));
-    *ep_group = result.release();
+    auto made = std::make_shared<ncclEpGroup>(std::move(found));
+    SWITCHYARD_ASSIGN(made->group, ep::Group::create(*made->comm->comm, read));
+    *ep_group = live_groups().add(std::move(made));
     return {};
   });
 }
 
 ncclResult_t ncclEpGroupDestroy(ncclEpGroup_t ep_group) {
   return guarded("ncclEpGroupDestroy", [&]() -> Status {
-    if (ep_group != nullptr && ep_group->group->num_handles() > 0) {
-      return Status::invalid_usage(text("the group still has ", ep_group->group->num_handles(), " handles: destroy them first"));
+    if (ep_group == nullptr) return {};
+    SWITCHYARD_TRY(check_group(ep_group));
+    if (const int num_handles = ep_group->group->num_handles(); num_handles > 0) {
+      return Status::invalid_usage(text("the group still has ", num_handles, " handles: destroy them first"));
     }
-    delete ep_group;
-    return {};
+    return live_groups().remove(ep_group).status();
   });
 }
 
@@ -101,25 +138,9 @@ ncclResult_t ncclEpInitHandle(ncclEpHandle_t* handle, ncclEpGroup_t ep_group, nc
   return guarded("ncclEpInitHandle", [&]() -> Status {
     if (handle == nullptr) return Status::invalid_argument("handle is NULL");
     SWITCHYARD_TRY(check_group(ep_group));
-    ncclEpHandleConfig_t read = NCCL_EP_HANDLE_CONFIG_INIT;
-    SWITCHYARD_TRY(read_struct("config", config, NCCL_EP_HANDLE_CONFIG_V1_SIZE, false, read));
-    const size_t alignment = read.dispatch_output_per_expert_alignment;
-    if ((alignment & (alignment - 1)) != 0) {
-      return Status::invalid_argument(text("dispatch_output_per_expert_alignment is ", alignment, ", must be a power of two"));
-    }
-    ep::Tensor memory;
-    SWITCHYARD_TRY(read_tensor("handle_mem", handle_mem, ep_group->group->comm(), memory));
-    if (memory.present()) {
-      if (memory.num_dims != 1 || memory.dtype != DType::kUint8 || memory.empty()) {
-        return Status::invalid_argument(text("handle_mem is ", memory.shape_text(),
-                                             ", must be [bytes] uint8 with the bytes of ncclEpHandleMemSize"));
-      }
-      SWITCHYARD_TRY(ep::validate_place("handle_mem", memory));
-    }
-    auto result = std::make_unique<ncclEpHandle>();
-    SWITCHYARD_ASSIGN(result->handle, ep::Handle::create(*ep_group->group, ep::Layout(number_of(layout)), num_topk, memory.data,
-                                                         memory.present() ? memory.sizes[0] : 0));
-    *handle = result.release();
+    SWITCHYARD_ASSIGN(std::shared_ptr<ncclEpHandle> made,
+                      make_handle(*ep_group->group, layout, config, num_topk, handle_mem));
+    *handle = live_handles().add(std::move(made));
     return {};
   });
 }
@@ -128,19 +149,13 @@ ncclResult_t ncclEpUpdateHandle(ncclEpHandle_t handle, const ncclEpTensor_t* top
                                 const ncclEpLayoutInfo_t* layout_info, cudaStream_t /*stream*/) {
   return guarded("ncclEpUpdateHandle", [&]() -> Status {
     SWITCHYARD_TRY(check_handle(handle));
-    if (topk_idx == nullptr) return Status::invalid_argument("topk_idx is NULL");
-    if (layout_info != nullptr) {
-      return Status::invalid_argument("layout_info must be NULL for a low-latency handle; pass it to ncclEpDispatch");
-    }
-    ep::Tensor indices;
-    SWITCHYARD_TRY(read_tensor("topk_idx", topk_idx, handle->handle->group().comm(), indices));
-    return handle->handle->update(indices);
+    return update_handle(*handle->handle, topk_idx, layout_info);
   });
 }
 
 ncclResult_t ncclEpCreateHandle(ncclEpHandle_t* handle, ncclEpGroup_t ep_group, ncclEpLayout_t layout,
                                 const ncclEpTensor_t* topk_idx, const ncclEpLayoutInfo_t* layout_info,
-                                const ncclEpHandleConfig_t* config, cudaStream_t stream) {
+                                const ncclEpHandleConfig_t* config, cudaStream_t /*stream*/) {
   return guarded("ncclEpCreateHandle", [&]() -> Status {
     ncclEpLayoutInfo_t info = NCCL_EP_LAYOUT_INFO_INIT;
     SWITCHYARD_TRY(read_struct("layout_info", layout_info, NCCL_EP_LAYOUT_INFO_V1_SIZE, false, info));
@@ -153,24 +168,17 @@ ncclResult_t ncclEpCreateHandle(ncclEpHandle_t* handle, ncclEpGroup_t ep_group, 
     if (indices.sizes[1] > size_t(ep::kMaxTopk)) {
       return Status::invalid_argument(text("top-k is ", indices.sizes[1], ", allowed 1..", ep::kMaxTopk));
     }
-    ncclEpHandle_t made = nullptr;
-    if (const ncclResult_t result = ncclEpInitHandle(&made, ep_group, layout, config, int(indices.sizes[1]), nullptr);
-        result != ncclSuccess) {
-      return Status(Code(int(result)), last_error());
-    }
-    std::unique_ptr<ncclEpHandle> owner(made);
-    if (const ncclResult_t result = ncclEpUpdateHandle(made, topk_idx, layout_info, stream); result != ncclSuccess) {
-      return Status(Code(int(result)), last_error());
-    }
-    *handle = owner.release();
+    SWITCHYARD_ASSIGN(std::shared_ptr<ncclEpHandle> made,
+                      make_handle(*ep_group->group, layout, config, int(indices.sizes[1]), nullptr));
+    SWITCHYARD_TRY(update_handle(*made->handle, topk_idx, layout_info));
+    *handle = live_handles().add(std::move(made));
     return {};
   });
 }
 
 ncclResult_t ncclEpHandleDestroy(ncclEpHandle_t handle) {
   return guarded("ncclEpHandleDestroy", [&]() -> Status {
-    delete handle;
-    return {};
+    return handle == nullptr ? Status() : live_handles().remove(handle).status();
   });
 }
 

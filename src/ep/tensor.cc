@@ -1,14 +1,15 @@
 #include "switchyard/ep/tensor.hpp"
 
-#include <cassert>
-
 #include "base/checked.hpp"
 #include "comm/window.hpp"
+#include "switchyard/status.hpp"
 
 namespace switchyard::ep {
 
 Tensor Tensor::of(void* data, DType dtype, std::initializer_list<size_t> sizes) {
-  assert(sizes.size() <= size_t(kMaxDims));
+  if (sizes.size() > size_t(kMaxDims)) {
+    throw Error(Status::invalid_argument(text("a tensor of ", sizes.size(), " dimensions, allowed 0..", kMaxDims)));
+  }
   Tensor tensor;
   tensor.data = data;
   tensor.dtype = dtype;

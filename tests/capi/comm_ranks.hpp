@@ -11,6 +11,7 @@
 #include <memory>
 #include <span>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace switchyard::testing {
@@ -45,6 +46,8 @@ class CommRanks {
 
   int size() const { return int(comms_.size()); }
   ncclComm_t comm(int rank) const { return comms_[size_t(rank)]; }
+  // Ends this rank's communicator; the others' are left to the destructor.
+  void abort(int rank) { expect_success(ncclCommAbort(std::exchange(comms_[size_t(rank)], nullptr))); }
   void on_all(const std::function<void(int)>& body) const { on_ranks(size(), body); }
 
  private:

@@ -7,7 +7,9 @@ if(TARGET sy_oracle AND NOT SWITCHYARD_CUDA)
   switchyard_test(nccl_ep_test nccl_ep_round_trip_test.cc nccl_ep_group_misuse_test.cc nccl_ep_dispatch_misuse_test.cc
     nccl_ep_recipe_misuse_test.cc nccl_ep_combine_misuse_test.cc nccl_ep_mask_test.cc LIBS ep_rank TIMEOUT 180)
   switchyard_test(host_nccl_test host_nccl_test.cc LIBS ep_rank TIMEOUT 180)
+  switchyard_test(lifetime_test lifetime_test.cc LIBS ep_rank TIMEOUT 180)
 endif()
+switchyard_test(tensor_extents_test tensor_extents_test.cc)
 
 # The examples, started as their first lines say. They end with an error if a single value is wrong.
 if(TARGET switchyard_tool)

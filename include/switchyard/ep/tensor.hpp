@@ -25,8 +25,9 @@ struct Tensor {
   const Window* window = nullptr;
   uint64_t window_offset = 0;
 
+  // THROWS  switchyard::Error for more than kMaxDims sizes.
   static Tensor of(void* data, DType dtype, std::initializer_list<size_t> sizes);
-  // REQUIRES  offset inside the window.
+  // REQUIRES  offset inside the window.  THROWS  as of().
   static Tensor in(const Window& window, uint64_t offset, DType dtype, std::initializer_list<size_t> sizes);
 
   bool present() const { return num_dims > 0; }
