@@ -23,7 +23,7 @@ SWITCHYARD_DEVICE void admit_all(const LlContext<P>& c) {
   for (int peer = 0; peer < c.num_ranks(); ++peer) {
     if (!c.masked(peer)) continue;
     // release; pairs with the acquire in newest_admission()
-    if (c.remote(peer)) c.tell_remote(peer, 0, &LlLine::admit, c.op.admit_tag);
+    if (c.remote(peer)) static_cast<void>(c.tell_remote(peer, 0, &LlLine::admit, c.op.admit_tag));
     else c.p.store_release(&c.line_at(peer, 0, c.rank())->admit, c.op.admit_tag);
   }
   SWITCHYARD_KERNEL_FAILPOINT("ll.admission.told");

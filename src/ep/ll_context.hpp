@@ -196,7 +196,7 @@ struct LlContext {
 
   // A word of line 0, which carries nothing but itself.
   SWITCHYARD_DEVICE void tell(int peer, uint64_t LlLine::* word, uint64_t value) const {
-    if (remote(peer)) tell_remote(peer, 0, word, value);
+    if (remote(peer)) static_cast<void>(tell_remote(peer, 0, word, value));  // a courtesy: it may fail
     else p.store_relaxed(&(line_at(peer, 0, rank())->*word), value);
   }
 
@@ -205,22 +205,25 @@ struct LlContext {
   // Nobody but me changes the line that such a rank keeps for me, so its words can be set by adding the difference to
   // what I told before: a signal, which the network applies after everything that went before it.
 
-  SWITCHYARD_DEVICE void tell_remote(int peer, int line_bank, uint64_t LlLine::* word, uint64_t value) const {
-    put(peer, 0, 0, 0, 0, line_bank, word, value);
+  // False: the network is lost.
+  SWITCHYARD_DEVICE bool tell_remote(int peer, int line_bank, uint64_t LlLine::* word, uint64_t value) const {
+    return put(peer, 0, 0, 0, 0, line_bank, word, value);
   }
 
   // Rows from my `from` to the peer's `to` in the payload window, then the arrival.
   SWITCHYARD_DEVICE void tell_remote_arrival(int peer, uint32_t num_rows, uint32_t flags, uint64_t from, uint64_t to,
                                              uint64_t num_bytes) const {
-    if (num_bytes > 0) put(peer, group().payload_id, to, from, num_bytes, bank, nullptr, 0);
+    if (num_bytes > 0 && !put(peer, group().payload_id, to, from, num_bytes, bank, nullptr, 0)) return lose(peer);
     LlLine* copy = copy_of_told(peer, bank);
     p.write(&copy->num_rows, num_rows);
     p.write(&copy->flags, flags);
     p.write(&copy->about, about);
     // The three lie side by side.
     const uint64_t first = offsetof(LlLine, num_rows);
-    put(peer, group().control_id, group().layout.line(bank, rank()) + first, group().layout.told(bank, peer) + first,
-        offsetof(LlLine, done) - first, bank, &LlLine::arrival, tag);
+    const bool told_it =
+        put(peer, group().control_id, group().layout.line(bank, rank()) + first,
+            group().layout.told(bank, peer) + first, offsetof(LlLine, done) - first, bank, &LlLine::arrival, tag);
+    if (!told_it) lose(peer);
   }
 
   SWITCHYARD_DEVICE LlLine* copy_of_told(int peer, int line_bank) const {
@@ -228,20 +231,18 @@ struct LlContext {
   }
 
   // One put, and the signal that sets `word` of the peer's line to `value` (null: none).
-  SWITCHYARD_DEVICE void put(int peer, uint32_t window, uint64_t to, uint64_t from, uint64_t num_bytes, int line_bank,
+  SWITCHYARD_DEVICE bool put(int peer, uint32_t window, uint64_t to, uint64_t from, uint64_t num_bytes, int line_bank,
                              uint64_t LlLine::* word, uint64_t value) const {
     uint64_t difference = 0, place = 0;
     if (word != nullptr) {
       LlLine* copy = copy_of_told(peer, line_bank);
       difference = value - p.read(&(copy->*word));
-      if (difference == 0 && num_bytes == 0) return;
+      if (difference == 0 && num_bytes == 0) return true;
       p.write(&(copy->*word), value);
       place = group().layout.line(line_bank, rank()) + uint64_t(reinterpret_cast<char*>(&(copy->*word)) -
                                                                 reinterpret_cast<char*>(copy));
     }
-    if (!p.net_put(*group().net, peer, window, to, window, from, num_bytes, group().control_id, place, difference)) {
-      lose(peer);
-    }
+    return p.net_put(*group().net, peer, window, to, window, from, num_bytes, group().control_id, place, difference);
   }
 
   SWITCHYARD_DEVICE void lose(int peer) const {
