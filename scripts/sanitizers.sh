@@ -1,29 +1,37 @@
 #!/usr/bin/env bash
 # The sanitizer share of `make test`: thread sanitizer over ranks as threads, address and undefined-behaviour sanitizers
-# over a subset that changes from day to day (all of it: SWITCHYARD_SANITIZE_ALL=1, as in `make soak`).
+# over a set that changes from day to day (all of it: SWITCHYARD_SANITIZE_ALL=1, as in `make soak`).
 #
 #   scripts/sanitizers.sh build             configure and build both into build-tsan/ and build-asan-ubsan/
 #   scripts/sanitizers.sh run tsan          run what was built; 77 (skipped) if nothing was
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+# One line a day. Each needs its folder of tests/ among the areas below.
+asan_sets=(
+  "ll_smoke_test"
+  "nccl_ep_test lifetime_test"
+  "bootstrap_test handshake_test frame_test"
+  "ll_interleave_test"
+  "net_endpoint_test signal_order_test"
+  "device_test stream_test rows_test"
+)
+areas="oracle;ep;capi;comm;net;device;platform"
+
 programs() {
   if [[ $1 == tsan ]]; then
     echo ll_tsan_test ll_interleave_test
-    return
-  fi
-  local sets=("ll_smoke_test" "ll_interleave_test")
-  if [[ -n ${SWITCHYARD_SANITIZE_ALL:-} ]]; then
-    echo "${sets[*]} ll_random_test ll_matrix_test"
+  elif [[ -n ${SWITCHYARD_SANITIZE_ALL:-} ]]; then
+    echo "${asan_sets[*]} ll_random_test ll_matrix_test"
   else
-    echo "${sets[$(($(date +%s) / 86400 % ${#sets[@]}))]}"
+    echo "${asan_sets[$(($(date +%s) / 86400 % ${#asan_sets[@]}))]}"
   fi
 }
 
 case ${1:-} in
   build)
     for preset in tsan asan-ubsan; do
-      cmake --preset $preset -DSWITCHYARD_TEST_AREAS="oracle;ep" -DSWITCHYARD_TOOLS=OFF -DSWITCHYARD_BENCH=OFF \
+      cmake --preset $preset -DSWITCHYARD_TEST_AREAS="$areas" -DSWITCHYARD_TOOLS=OFF -DSWITCHYARD_BENCH=OFF \
         -DSWITCHYARD_EXAMPLES=OFF > build-$preset.log 2>&1 || { cat build-$preset.log; exit 1; }
       # shellcheck disable=SC2046
       cmake --build build-$preset --target $(programs $preset)
@@ -34,11 +42,12 @@ case ${1:-} in
       [[ -x build-$2/bin/$program ]] || exit 77
       echo "== $program ($2)"
       # Random tests take long under a sanitizer; a tenth of the cases is enough to touch every path.
-      SWITCHYARD_RANDOM_CASES=${SWITCHYARD_RANDOM_CASES:-500} "build-$2/bin/$program"
+      LSAN_OPTIONS=suppressions=$PWD/scripts/lsan.supp SWITCHYARD_RANDOM_CASES=${SWITCHYARD_RANDOM_CASES:-500} \
+        "build-$2/bin/$program"
     done
     ;;
   *)
-    sed -n '2,7p' "$0"
+    sed -n '2,6p' "$0"
     exit 2
     ;;
 esac

@@ -243,6 +243,21 @@ TEST_P(Interleaved, OperationsOfTwoStreamsRunInTheOrderOfIssue) {
   });
 }
 
+// The group remembers its streams; callers may have destroyed them.
+TEST_P(Interleaved, AStreamIsDestroyedBeforeItsGroup) {
+  run([](Trio& trio) {
+    auto stream = std::move(Stream::create()).value();
+    for (LlRank* rank : {trio.a.get(), trio.b.get(), trio.c.get()}) rank->use_stream({stream.get()});
+    trio.steps(trio.a->run_dispatch()) && trio.steps(trio.b->post_dispatch());
+    stream.reset();  // runs what was posted
+    trio.steps(trio.b->check_dispatch());
+    stream = std::move(Stream::create()).value();
+    for (LlRank* rank : {trio.a.get(), trio.b.get(), trio.c.get()}) rank->use_stream({stream.get()});
+    trio.steps(trio.c->run_dispatch());
+    trio.a->close();
+  });
+}
+
 TEST_P(Interleaved, TwoGroupsOfOneCommunicatorWorkAtOnce) {
   const auto [layout, windows] = GetParam();
   const ThreeScenarios scenarios(3, layout);

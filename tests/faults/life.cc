@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <random>
+#include <regex>
 
 #include "oracle/float_formats.hpp"
 
@@ -223,12 +224,9 @@ Result<FreshJob> FreshJob::create(Communicator& meeting) {
 }
 
 bool names_rank(const std::string& message, int rank) {
-  const std::string name = text("rank ", rank);
-  for (size_t at = message.find(name); at != std::string::npos; at = message.find(name, at + 1)) {
-    const size_t after = at + name.size();
-    if (after == message.size() || !isdigit(static_cast<unsigned char>(message[after]))) return true;
-  }
-  return false;
+  // Also in a list, as in "missing: rank 0, 2".
+  const std::regex named(text("\\brank (\\d+, )*", rank, "(?!\\d)"));
+  return std::regex_search(message, named);
 }
 
 bool soaking() { return getenv("SWITCHYARD_FAULTS_SOAK") != nullptr; }

@@ -7,10 +7,8 @@
 #include <csignal>
 #include <cstdio>
 
-#include "faults/failpoint_list.hpp"
-#include "faults/life.hpp"
+#include "faults/victim.hpp"
 #include "platform/host/wait.hpp"
-#include "support/process_ranks.hpp"
 
 namespace switchyard::testing {
 namespace {
@@ -131,11 +129,6 @@ struct Stop {
   std::string name() const { return text(place.name, "@", hit, ", ", options.name(), ", ", how); }
 };
 void PrintTo(const Stop& stop, std::ostream* out) { *out << stop.name(); }
-
-// The places in an operation that a group with masks comes past.
-bool in_an_operation(const FailpointPlace& place) {
-  return place.starts_with("ll.") && !place.starts_with("ll.admission.") && !place.starts_with("ll.dispatch.consent");
-}
 
 constexpr const char* kWaysBack[] = {"asks", "just comes back", "sleeps on"};
 

@@ -17,8 +17,8 @@ namespace switchyard::tools {
 // Far beyond what any scenario takes, so that only a hang meets it.
 inline Deadline test_deadline() { return Deadline::after_ns(60 * kSecond); }
 
-inline Result<ChildProcess> start_tool(std::vector<std::string> arguments, std::vector<std::string> environment = {}) {
-  arguments.insert(arguments.begin(), SWITCHYARD_TOOL_PATH);
+// `environment` replaces what this process has under those names.
+inline Result<ChildProcess> start_program(std::vector<std::string> arguments, std::vector<std::string> environment) {
   Program program = Program::like_us(std::move(arguments));
   for (std::string& variable : environment) {
     const std::string name = variable.substr(0, variable.find('=') + 1);
@@ -28,8 +28,13 @@ inline Result<ChildProcess> start_tool(std::vector<std::string> arguments, std::
   return ChildProcess::start(program);
 }
 
-inline Captured run_tool(std::vector<std::string> arguments, std::vector<std::string> environment = {}) {
-  auto child = start_tool(std::move(arguments), std::move(environment));
+inline Result<ChildProcess> start_tool(std::vector<std::string> arguments, std::vector<std::string> environment = {}) {
+  arguments.insert(arguments.begin(), SWITCHYARD_TOOL_PATH);
+  return start_program(std::move(arguments), std::move(environment));
+}
+
+// What it wrote, once it has ended.
+inline Captured finish(Result<ChildProcess> child) {
   if (!child.ok()) {
     ADD_FAILURE() << child.status().to_string();
     return {};
@@ -40,6 +45,10 @@ inline Captured run_tool(std::vector<std::string> arguments, std::vector<std::st
     return {};
   }
   return *std::move(captured);
+}
+
+inline Captured run_tool(std::vector<std::string> arguments, std::vector<std::string> environment = {}) {
+  return finish(start_tool(std::move(arguments), std::move(environment)));
 }
 
 // `switchyard run options... -- sh -c script`.

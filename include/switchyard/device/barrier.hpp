@@ -56,7 +56,7 @@ class Barrier {
   SWITCHYARD_DEVICE bool heard(int world_rank, uint64_t epoch) const {
     return rolling_at_least(p_.load_acquire(inbox(comm_.world.rank, world_rank)), epoch);
   }
-  // `rank`: who is waited for at the moment; ready() moves it on.
+  // `rank`: who is waited for at the moment, as long as ready() is false; ready() moves it on.
   template <class Ready>
   SWITCHYARD_DEVICE BarrierResult wait(const int& rank, Ready ready) {
     const auto gone = [&] { return p_.raised(&comm_.peer_state[rank]); };
@@ -87,10 +87,10 @@ class Barrier {
     }
     int rank = 0;
     return wait(rank, [&] {
-      while (rank + 1 < comm_.world.num_ranks && (!is_partner_rank(rank) || heard(rank, p_.load_relaxed(num_met(rank))))) {
+      while (rank < comm_.world.num_ranks && (!is_partner_rank(rank) || heard(rank, p_.load_relaxed(num_met(rank))))) {
         ++rank;
       }
-      if (!is_partner_rank(rank) || heard(rank, p_.load_relaxed(num_met(rank)))) return true;
+      if (rank == comm_.world.num_ranks) return true;
       p_.net_progress(comm_.net);
       return false;
     });

@@ -33,7 +33,7 @@ struct GroupConfig {
   bool enable_mask = false;
   uint64_t timeout_ns = 0;
   ZeroCopy zero_copy = ZeroCopy::kAuto;
-  AllocConfig alloc;
+  AllocConfig alloc{};
 };
 
 struct LayoutInfo {

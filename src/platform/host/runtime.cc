@@ -44,10 +44,13 @@ class HostRuntime final : public Runtime {
     delete static_cast<Stream*>(stream.handle);
     return {};
   }
-  Status synchronize(StreamRef stream, Deadline deadline) override { return stream_of(stream).synchronize(deadline); }
+  // A stream that is gone has run all it was given.
+  Status synchronize(StreamRef stream, Deadline deadline) override {
+    return Stream::exists(stream.handle) ? stream_of(stream).synchronize(deadline) : Status();
+  }
 
   Status order_after(StreamRef later, StreamRef earlier) override {
-    if (later == earlier) return {};
+    if (later == earlier || !Stream::exists(earlier.handle)) return {};
     Event event;
     SWITCHYARD_TRY(event.record(stream_of(earlier)));
     return stream_of(later).wait(event);

@@ -4,6 +4,7 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
+#include <set>
 #include <system_error>
 
 #include "base/env.hpp"
@@ -40,12 +41,42 @@ Result<std::unique_ptr<Stream>> Stream::create(StreamOptions options) {
   }
 }
 
+// Streams that exist. A group remembers the streams it used, and callers may destroy those before the group.
+class Stream::Living {
+ public:
+  static Living& instance() {
+    static Living& living = *new Living;  // never destroyed: streams may go while the process exits
+    return living;
+  }
+  void add(const void* stream) {
+    const std::lock_guard lock(mutex_);
+    streams_.insert(stream);
+  }
+  void remove(const void* stream) {
+    const std::lock_guard lock(mutex_);
+    streams_.erase(stream);
+  }
+  bool has(const void* stream) {
+    const std::lock_guard lock(mutex_);
+    return streams_.contains(stream);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<const void*> streams_;
+};
+
+bool Stream::exists(const void* stream) { return Living::instance().has(stream); }
+
 Stream::Stream(StreamOptions options)
     : options_(std::move(options)),
       ring_(std::make_unique_for_overwrite<Slot[]>(kCapacity)),
-      worker_([this] { work(); }) {}
+      worker_([this] { work(); }) {
+  Living::instance().add(this);
+}
 
 Stream::~Stream() {
+  Living::instance().remove(this);
   stopping_.store(true, std::memory_order_release);  // pairs with acquire in work()
   // acq_rel; pairs with the exchange in sleep_until_posted()
   if (worker_sleeps_.exchange(0, std::memory_order_acq_rel) != 0) futex_wake_all(worker_sleeps_);

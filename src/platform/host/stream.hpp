@@ -63,6 +63,9 @@ class Stream {
   // Waits until everything posted before this call has run; then returns the sticky error, if any.
   Status synchronize(Deadline deadline);
 
+  // Is there such a stream still? One that is gone has run all it was given.
+  static bool exists(const void* stream);
+
   bool idle() const { return completed() == posted(); }
   // How many tasks were ever posted, and how many of these have run. A task is complete only after its last effect.
   uint64_t posted() const { return posted_.load(std::memory_order_acquire); }  // pairs with release in try_enqueue()
@@ -78,6 +81,7 @@ class Stream {
   const std::string& name() const { return options_.name; }
 
  private:
+  class Living;
   // What the ring knows of a callable's type.
   struct TaskType {
     void (*move_to)(void* slot, void* callable) noexcept;

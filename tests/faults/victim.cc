@@ -1,0 +1,150 @@
+#include "faults/victim.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <ostream>
+
+namespace switchyard::testing {
+namespace {
+
+using oracle::Layout;
+
+constexpr int kNumRounds = 6;  // the victim fails in one of the first two
+
+// ---- who comes past where ----
+
+bool only_the_hub(const FailpointPlace& place) { return place.starts_with("node_link.hub_"); }
+// The hub invites; the others call.
+bool never_the_hub(const FailpointPlace& place) {
+  return place.starts_with("node_link.") && !only_the_hub(place) && !place.starts_with("node_link.before_invitation") &&
+         !place.starts_with("node_link.after_invitation");
+}
+bool needs_masks(const FailpointPlace& place) {
+  return place.starts_with("mask.") || place.starts_with("ll.admission.");
+}
+bool needs_windows(const FailpointPlace& place) { return place.starts_with("ll.dispatch.consent"); }
+// Before that, the harness has no windows that survivors could fail to register.
+bool allows_windows(const FailpointPlace& place) {
+  return place.starts_with("ll.") || place.starts_with("ep.") || place.starts_with("mask.");
+}
+
+bool possible(const Fate& fate) {
+  const FailpointPlace& place = fate.place;
+  if (only_the_hub(place) && fate.options.victim != 0) return false;
+  if (never_the_hub(place) && fate.options.victim == 0) return false;
+  if (needs_masks(place) && !fate.options.masks) return false;
+  if (needs_windows(place) && (!fate.options.windows || fate.options.masks)) return false;
+  if (fate.options.windows && !allows_windows(place)) return false;
+  return fate.hit == 1 || place.starts_with("ll.d") || place.starts_with("ll.c") || place.starts_with("window.");
+}
+
+// ---- what a rank does ----
+
+void say_noticed() {
+  puts("noticed");
+  fflush(stdout);
+}
+
+std::string judge_error(const Status& status, int victim) {
+  say_noticed();
+  if (names_rank(status.message(), victim)) return "";
+  return text(kDoesNotName, victim, ": ", status.to_string());
+}
+
+// With masks, joined ranks go on whatever happens to one of them; a clean-up that the victim took part in may fail.
+// All do as many rounds: survivors learn of the victim's end in different operations.
+std::string go_on_without(Life& life, int victim) {
+  bool noticed = false;
+  for (int round = 0; round < kNumRounds; ++round) {
+    const Status status = life.round_trip(/*staged=*/round % 2 != 0);
+    if (!life.wrong().empty()) return life.wrong();
+    if (!status.ok()) return "an operation failed in spite of masks: " + status.to_string();
+    if (life.victim_masked() && !noticed) say_noticed();
+    noticed |= life.victim_masked();
+    if (noticed) continue;
+    if (const Status cleaned = life.clean_masks(); !cleaned.ok()) {
+      if (const std::string fault = judge_error(cleaned, victim); !fault.empty()) return fault;
+      noticed = true;
+    }
+  }
+  return life.num_masked_rounds() < 2 ? text("rank ", victim, " was not masked") : "";
+}
+
+std::string fail_with(Life& life, int victim) {
+  for (int round = 0; round < kNumRounds; ++round) {
+    const Status status = life.round_trip(/*staged=*/round % 2 != 0);
+    if (!life.wrong().empty()) return life.wrong();
+    if (!status.ok()) return judge_error(status, victim);
+  }
+  return text("rank ", victim, " is missing, and ", kNumRounds, " round trips succeeded");
+}
+
+// As the others, until it fails; if it gets on after that, they are gone. Alone it has results without them, or an
+// error.
+std::string live_as_victim(Life& life, bool masks) {
+  life.judge_as_victim();
+  for (int round = 0; round < kNumRounds; ++round) {
+    Status status = life.round_trip(/*staged=*/round % 2 != 0);
+    if (!life.wrong().empty()) return life.wrong();
+    if (status.ok() && masks) status = life.clean_masks();
+    if (!status.ok()) return say_noticed(), "";
+  }
+  return masks ? "" : "the others are gone, and round trips succeeded";
+}
+
+}  // namespace
+
+// ---- Fate ----
+
+std::string Fate::name_of_test(size_t index) const {
+  std::string name = place.name;
+  std::replace(name.begin(), name.end(), '.', '_');
+  return text(index, "_", name, options.masks ? "_masks" : "");
+}
+
+std::string Fate::failpoint(const char* action) const {
+  return text("SWITCHYARD_FAILPOINTS=", place.name, "=", action, "@", hit, "#", options.victim);
+}
+
+void PrintTo(const Fate& fate, std::ostream* out) { *out << fate.name(); }
+
+bool in_an_operation(const FailpointPlace& place) {
+  return place.starts_with("ll.") && !needs_masks(place) && !needs_windows(place);
+}
+
+bool before_anybody_watches(const FailpointPlace& place) { return place.starts_with("comm.before_connect"); }
+
+std::vector<Fate> all_fates(const FailpointPlace& place) {
+  std::vector<Fate> fates;
+  for (int variant = 0; variant < 48; ++variant) {
+    Fate fate{place, {}, 1 + variant / 24};
+    fate.options.victim = variant % 3;
+    fate.options.masks = variant / 3 % 2 != 0;
+    fate.options.windows = variant / 6 % 2 != 0;
+    fate.options.layout = variant / 12 % 2 != 0 ? Layout::kRankMajor : Layout::kExpertMajor;
+    if (possible(fate)) fates.push_back(fate);
+  }
+  return fates;
+}
+
+std::vector<Fate> one_fate(const FailpointPlace& place, bool masks, size_t turn) {
+  std::vector<Fate> candidates = all_fates(place);
+  std::erase_if(candidates, [&](const Fate& fate) { return fate.options.masks != masks; });
+  if (candidates.empty()) return {};
+  return {candidates[turn * 7 % candidates.size()]};
+}
+
+std::string live_with_a_victim(const RankProcess& self) {
+  const LifeOptions options = LifeOptions::from_arguments(self.arguments);
+  const bool is_victim = self.rank == options.victim;
+  Life life(options, self.id, self.rank);
+  if (const Status joined = life.join(); !joined.ok()) {
+    if (!is_victim) return judge_error(joined, options.victim);
+    say_noticed();
+    return "";
+  }
+  if (is_victim) return live_as_victim(life, options.masks);
+  return options.masks ? go_on_without(life, options.victim) : fail_with(life, options.victim);
+}
+
+}  // namespace switchyard::testing

@@ -1,0 +1,45 @@
+// What tests of death and of stopping share: which rank comes past which failpoint, and how ranks live while one of
+// them, the victim, does not get to the end.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "faults/failpoint_list.hpp"
+#include "faults/life.hpp"
+#include "support/process_ranks.hpp"
+
+namespace switchyard::testing {
+
+// The victim fails at one place, in a life with these options, when it comes past for the hit-th time.
+struct Fate {
+  FailpointPlace place;
+  LifeOptions options;
+  int hit = 1;
+
+  std::string name() const { return text(place.name, "@", hit, ", ", options.name()); }
+  // For a test's parameter.
+  std::string name_of_test(size_t index) const;
+  // Which of the ranks' processes fails, and how: for the environment of that one.
+  std::string failpoint(const char* action) const;
+};
+void PrintTo(const Fate& fate, std::ostream* out);
+
+// In an operation that a group with masks comes past.
+bool in_an_operation(const FailpointPlace& place);
+// Nobody knows yet that the victim exists: only the time limit tells.
+bool before_anybody_watches(const FailpointPlace& place);
+
+// Every fate of a group of three at that place that can happen.
+std::vector<Fate> all_fates(const FailpointPlace& place);
+// One of them with these masks, another one with every `turn`; none if there is none.
+std::vector<Fate> one_fate(const FailpointPlace& place, bool masks, size_t turn);
+
+// The body of a rank: joins and does round trips until it notices, by an error that names the victim or by its mask,
+// and says "noticed" then. With masks it goes on to the end. The victim does the same, if it gets that far, and accepts
+// any error. Ranks get LifeOptions as arguments.
+std::string live_with_a_victim(const RankProcess& self);
+
+// What a rank prints before the victim's number, and the error, if that does not name the victim.
+constexpr const char* kDoesNotName = "the error does not name rank ";
+
+}  // namespace switchyard::testing
