@@ -48,6 +48,8 @@ class Comm {
 
   // COLLECTIVE. Ranks of one colour, ordered by (key, rank). REQUIRES  color >= 0.
   Comm split(int color, int key) const;
+  // COLLECTIVE. The same ranks again, with windows and traffic of their own.
+  Comm duplicate() const { return split(0, rank()); }
   // COLLECTIVE.
   void barrier() const;
   // COLLECTIVE. Resources for kernels; they live as long as this object.

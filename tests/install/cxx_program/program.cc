@@ -9,6 +9,7 @@ using namespace switchyard::ep;  // NOLINT
 
 int main() try {
   const Comm comm = Comm::from_environment();
+  comm.duplicate().barrier();
   const size_t num_tokens = 4, hidden = 64, num_experts = 8;
   EpGroup group(
       comm, {.num_experts = num_experts, .max_tokens_per_rank = num_tokens, .max_token_bytes = hidden * sizeof(float)});
