@@ -85,7 +85,7 @@ Status EpRank::open() {
   return {};
 }
 
-Status EpRank::post_dispatch(bool send_only, int handle_idx) {
+[[gnu::hot]] Status EpRank::post_dispatch(bool send_only, int handle_idx) {
   const size_t outer = spec_.outer(rank()), inner = spec_.inner();
   const auto tokens = size_t(spec_.tokens), hidden = size_t(spec_.hidden), topk = size_t(spec_.topk);
   ep::DispatchArgs args;

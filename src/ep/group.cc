@@ -58,6 +58,7 @@ Group::Group(Communicator& comm, const GroupConfig& config, uint64_t timeout_ns)
       timeout_ns_(timeout_ns),
       placement_(Placement::contiguous(int(config.num_experts), comm.num_ranks())),
       allocator_(comm.runtime(), config.alloc),
+      is_verbose_(env().ep_debug),
       launcher_(LlLauncher::create(comm.runtime(), *this, comm.trace())) {}
 
 Result<std::unique_ptr<Group>> Group::create(Communicator& comm, const GroupConfig& config) {
@@ -255,7 +256,6 @@ LlOp Group::new_operation() const {
   if (takes_bank) SWITCHYARD_TRY(check_next_bank());
   SWITCHYARD_FAILPOINT_TRY("ep.before_post");
   SWITCHYARD_TRY(order(stream));
-  comm_.trace().record(TracePhase::kPost, TraceEdge::kInstant, kNoTracePeer, uint32_t(num_issued_), uint64_t(op.kind));
   SWITCHYARD_TRY(launcher_->launch(op, stream));
   num_issued_ += takes_bank;
   return {};

@@ -43,6 +43,7 @@ class Group final : private LlObserver {
   size_t rows_per_expert() const { return size_t(num_ranks()) * size_t(max_tokens()); }
   bool zero_copy_required() const { return config_.zero_copy == ZeroCopy::kOn; }
   uint64_t timeout_ns() const { return timeout_ns_; }
+  bool is_verbose() const { return is_verbose_; }  // NCCL_EP_DEBUG
   // May peers write and read the caller's windows? Not with masks: a rank that was given up on may write late. And not
   // over the network, which knows the group's own windows only.
   bool may_work_in_place() const { return !config_.enable_mask && comm_.topology().num_nodes() == 1; }
@@ -107,6 +108,7 @@ class Group final : private LlObserver {
   const Placement placement_;
   Allocator allocator_;
 
+  const bool is_verbose_;
   const std::unique_ptr<LlLauncher> launcher_;
   LlGroupView view_{};
   std::vector<void*> owned_;  // allocations behind the view, freed by the destructor

@@ -1,7 +1,7 @@
 #include "ep/handle.hpp"
 
 #include "base/checked.hpp"
-#include "base/env.hpp"
+#include "base/log.hpp"
 #include "base/failpoint.hpp"
 #include "ep/ll_validate.hpp"
 
@@ -145,7 +145,7 @@ Status Handle::update(const Tensor& topk_idx) {
 }
 
 [[gnu::hot]] Status Handle::run(LlOp& op, bool send_only, StreamRef stream) {
-  if (env().ep_debug) [[unlikely]] {
+  if (group_.is_verbose()) [[unlikely]] {
     log_line(LogLevel::kInfo, text("rank ", group_.rank(), ": ", op.kind == LlKind::kDispatch ? "dispatch" : "combine",
                                    op.in_place ? ": zero copy, rows stay in or go straight to the window"
                                                : ": rows are copied through the group's buffers"));

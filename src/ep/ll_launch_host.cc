@@ -56,7 +56,7 @@ class HostLauncher final : public LlLauncher {
   HostLauncher(LlObserver& observer, TraceRing& trace)
       : observer_(observer), trace_(trace), running_(std::make_shared<std::mutex>()) {}
 
-  Status launch(const LlOp& op, StreamRef stream) override {
+  [[gnu::hot]] Status launch(const LlOp& op, StreamRef stream) override {
     return static_cast<Stream*>(stream.handle)->post([op, this](Stream& self) {
       run(op, self);
       if (load(op.group.report->fault) != 0) {

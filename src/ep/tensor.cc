@@ -6,7 +6,7 @@
 
 namespace switchyard::ep {
 
-Tensor Tensor::of(void* data, DType dtype, std::initializer_list<size_t> sizes) {
+[[gnu::hot]] Tensor Tensor::of(void* data, DType dtype, std::initializer_list<size_t> sizes) {
   if (sizes.size() > size_t(kMaxDims)) {
     throw Error(Status::invalid_argument(text("a tensor of ", sizes.size(), " dimensions, allowed 0..", kMaxDims)));
   }
@@ -17,7 +17,7 @@ Tensor Tensor::of(void* data, DType dtype, std::initializer_list<size_t> sizes) 
   return tensor;
 }
 
-Tensor Tensor::in(const Window& window, uint64_t offset, DType dtype, std::initializer_list<size_t> sizes) {
+[[gnu::hot]] Tensor Tensor::in(const Window& window, uint64_t offset, DType dtype, std::initializer_list<size_t> sizes) {
   Tensor tensor = of(window.local() + offset, dtype, sizes);
   tensor.window = &window;
   tensor.window_offset = offset;
