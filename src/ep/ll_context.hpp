@@ -133,23 +133,31 @@ struct LlContext {
 
   SWITCHYARD_DEVICE Await give_up(int peer, LlPhase phase) {
     if (group().masks_enabled && p.load_relaxed(group().abort) == 0) {
-      p.store_relaxed(&group().mask[peer], 0);
       // A courtesy: the peer need not wait for its deadline. Not where it is this rank that has to be re-admitted, because
       // the peer gave up on it first or it has only just come back: the peer must not take itself for the one.
       const bool came_back = tag == p.load_relaxed(&group().state->adopted);
       if (!expelled_by(peer) && !came_back) tell(peer, &LlLine::expelled, tag);
-      p.store_relaxed(&group().report->async_error, uint64_t{1});
-      note(&LlReport::fault, peer, phase);
-    } else {
-      fail(problem(peer, phase));
     }
+    lose(peer, phase);
     return Await::kGone;
   }
 
+  // Goes on without the peer, or not at all.
+  SWITCHYARD_DEVICE void lose(int peer, LlPhase phase) const {
+    if (group().masks_enabled && p.load_relaxed(group().abort) == 0) {
+      p.store_relaxed(&group().mask[peer], 0);
+      note_fault(peer, phase);
+    } else {
+      fail(problem(peer, phase));
+    }
+  }
+
   // Others gave up on this rank without its noticing: what it got since is not to be trusted.
-  SWITCHYARD_DEVICE void note_overtaken() const {
+  SWITCHYARD_DEVICE void note_overtaken() const { note_fault(rank(), LlPhase::kOvertaken); }
+
+  SWITCHYARD_DEVICE void note_fault(int peer, LlPhase phase) const {
     p.store_relaxed(&group().report->async_error, uint64_t{1});
-    note(&LlReport::fault, rank(), LlPhase::kOvertaken);
+    note(&LlReport::fault, peer, phase);
   }
 
   SWITCHYARD_DEVICE uint64_t problem(int peer, LlPhase phase) const {
@@ -213,7 +221,7 @@ struct LlContext {
   // Rows from my `from` to the peer's `to` in the payload window, then the arrival.
   SWITCHYARD_DEVICE void tell_remote_arrival(int peer, uint32_t num_rows, uint32_t flags, uint64_t from, uint64_t to,
                                              uint64_t num_bytes) const {
-    if (num_bytes > 0 && !put(peer, group().payload_id, to, from, num_bytes, bank, nullptr, 0)) return lose(peer);
+    if (num_bytes > 0 && !put(peer, group().payload_id, to, from, num_bytes, bank, nullptr, 0)) return lose(peer, LlPhase::kNetwork);
     LlLine* copy = copy_of_told(peer, bank);
     p.write(&copy->num_rows, num_rows);
     p.write(&copy->flags, flags);
@@ -223,7 +231,7 @@ struct LlContext {
     const bool told_it =
         put(peer, group().control_id, group().layout.line(bank, rank()) + first,
             group().layout.told(bank, peer) + first, offsetof(LlLine, done) - first, bank, &LlLine::arrival, tag);
-    if (!told_it) lose(peer);
+    if (!told_it) lose(peer, LlPhase::kNetwork);
   }
 
   SWITCHYARD_DEVICE LlLine* copy_of_told(int peer, int line_bank) const {
@@ -243,13 +251,6 @@ struct LlContext {
                                                                 reinterpret_cast<char*>(copy));
     }
     return p.net_put(*group().net, peer, window, to, window, from, num_bytes, group().control_id, place, difference);
-  }
-
-  SWITCHYARD_DEVICE void lose(int peer) const {
-    if (!group().masks_enabled || p.load_relaxed(group().abort) != 0) return fail(problem(peer, LlPhase::kNetwork));
-    p.store_relaxed(&group().mask[peer], 0);
-    p.store_relaxed(&group().report->async_error, uint64_t{1});
-    note(&LlReport::fault, peer, LlPhase::kNetwork);
   }
 
   // Tells `peer` that everything of this epoch is in place. All rows were drained by their writers, whose adds to

@@ -20,7 +20,7 @@ SWITCHYARD_DEVICE void close_operation(LlContext<P>& c) {
   if (c.op.part != LlPart::kSend && !c.failed()) {
     for (int peer = 0; peer < c.num_ranks(); ++peer) {
       if (c.remote(peer)) {
-        if (!c.masked(peer) && !c.tell_remote(peer, c.bank, &LlLine::done, c.tag)) c.lose(peer);
+        if (!c.masked(peer) && !c.tell_remote(peer, c.bank, &LlLine::done, c.tag)) c.lose(peer, LlPhase::kNetwork);
         continue;
       }
       // release; pairs with the acquire in bank_free() and AwaitReaders

@@ -52,10 +52,7 @@ class Kill : public ::testing::TestWithParam<Fate> {};
 TEST_P(Kill, IsNoticedByTheOthers) {
   const Fate& death = GetParam();
   const int victim = death.options.victim;
-  auto started = ProcessRanks::start(
-      {.num_ranks = kNumRanks, .body = "live", .arguments = death.options.to_arguments(), .environment = [&](int rank) {
-         return rank == victim ? std::vector{death.failpoint("kill")} : std::vector<std::string>{};
-       }});
+  auto started = start_with_victim(death, "kill");
   ASSERT_TRUE(started.ok()) << started.status().to_string();
   ProcessRanks& ranks = *started.value();
   ASSERT_TRUE(ranks.wait_for_exit(victim, Deadline::after_ns(30 * kSecond))) << death.name();

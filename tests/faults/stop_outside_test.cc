@@ -62,10 +62,7 @@ class StopOutside : public ::testing::TestWithParam<Fate> {};
 TEST_P(StopOutside, EndsTheOthersCallsInTime) {
   const Fate& stop = GetParam();
   const int victim = stop.options.victim;
-  auto started = ProcessRanks::start(
-      {.num_ranks = kNumRanks, .body = "live", .arguments = stop.options.to_arguments(), .environment = [&](int rank) {
-         return rank == victim ? std::vector{stop.failpoint("stop")} : std::vector<std::string>{};
-       }});
+  auto started = start_with_victim(stop, "stop");
   ASSERT_TRUE(started.ok()) << started.status().to_string();
   ProcessRanks& ranks = *started.value();
   ASSERT_TRUE(wait_for_stop(ranks.pid(victim)))

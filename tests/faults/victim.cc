@@ -147,4 +147,14 @@ std::string live_with_a_victim(const RankProcess& self) {
   return options.masks ? go_on_without(life, options.victim) : fail_with(life, options.victim);
 }
 
+Result<std::unique_ptr<ProcessRanks>> start_with_victim(const Fate& fate, const char* action) {
+  return ProcessRanks::start({.num_ranks = fate.options.num_ranks,
+                              .body = "live",
+                              .arguments = fate.options.to_arguments(),
+                              .environment = [&](int rank) {
+                                return rank == fate.options.victim ? std::vector{fate.failpoint(action)}
+                                                                   : std::vector<std::string>{};
+                              }});
+}
+
 }  // namespace switchyard::testing

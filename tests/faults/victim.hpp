@@ -1,6 +1,7 @@
 // What tests of death and of stopping share: which rank comes past which failpoint, and how ranks live while one of
 // them, the victim, does not get to the end.
 #pragma once
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,9 @@ std::vector<Fate> one_fate(const FailpointPlace& place, bool masks, size_t turn)
 // and says "noticed" then. With masks it goes on to the end. The victim does the same, if it gets that far, and accepts
 // any error. Ranks get LifeOptions as arguments.
 std::string live_with_a_victim(const RankProcess& self);
+
+// Starts the ranks of such a life, one of which meets its fate by this action. The program calls the body "live".
+Result<std::unique_ptr<ProcessRanks>> start_with_victim(const Fate& fate, const char* action);
 
 // What a rank prints before the victim's number, and the error, if that does not name the victim.
 constexpr const char* kDoesNotName = "the error does not name rank ";
