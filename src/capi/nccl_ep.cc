@@ -117,7 +117,8 @@ ncclResult_t ncclEpGroupDestroy(ncclEpGroup_t ep_group) {
     if (const int num_handles = ep_group->group->num_handles(); num_handles > 0) {
       return Status::invalid_usage(text("the group still has ", num_handles, " handles: destroy them first"));
     }
-    return live_groups().remove(ep_group).status();
+    SWITCHYARD_ASSIGN(const std::shared_ptr<ncclEpGroup> removed, live_groups().remove(ep_group));
+    return removed->group->close();
   });
 }
 

@@ -104,7 +104,7 @@ void Coordinator::Loop::rank_gone(Peer& peer) {
   peer_of_rank_[size_t(rank)] = nullptr;
   peer.rank = -1;
   peer.refused = true;  // nothing more to count or to log when the connection is taken off the list
-  exchanges_.drop_member(rank);
+  for (Announcement& hint : exchanges_.drop_member(rank)) announce(std::move(hint));
   const std::string reason =
       clean ? text("rank ", rank, " has left the job") : text("rank ", rank, " died: ", peer.end->message());
   log(clean ? LogLevel::kDebug : LogLevel::kInfo, "coordinator: ", reason);

@@ -88,26 +88,39 @@ Result<std::optional<Announcement>> ExchangeTable::add(int rank, ExchangeRequest
   return std::optional(std::move(out));
 }
 
-void ExchangeTable::drop_member(int rank) {
-  std::erase_if(entries_,
-                [&](const auto& item) { return position(item.second.members, rank) < item.second.members.size(); });
+std::vector<Announcement> ExchangeTable::drop_member(int rank) {
+  std::vector<Announcement> hints;
+  for (auto item = entries_.begin(); item != entries_.end();) {
+    auto& [key, entry] = *item;
+    const size_t member_idx = position(entry.members, rank);
+    if (member_idx == entry.members.size()) {
+      ++item;
+      continue;
+    }
+    if (entry.blobs[member_idx]) add_hint(hints, key, entry, kNeverNs - 1);
+    item = entries_.erase(item);
+  }
+  return hints;
+}
+
+// For those whose hint is due until then.
+void ExchangeTable::add_hint(std::vector<Announcement>& hints, ExchangeKey key, Entry& entry, uint64_t until_ns) {
+  Announcement hint{FrameType::kMissing, {}, {}};
+  ExchangeMissing missing{key, {}};
+  for (size_t i = 0; i < entry.members.size(); i++) {
+    if (!entry.blobs[i]) missing.ranks.push_back(entry.members[i]);
+    if (entry.hint_at_ns[i] > until_ns) continue;
+    entry.hint_at_ns[i] = kNeverNs;
+    hint.recipients.push_back(entry.members[i]);
+  }
+  if (hint.recipients.empty()) return;
+  hint.payload = missing.encode();
+  hints.push_back(std::move(hint));
 }
 
 std::vector<Announcement> ExchangeTable::due_hints(uint64_t at_ns) {
   std::vector<Announcement> hints;
-  for (auto& [key, entry] : entries_) {
-    Announcement hint{FrameType::kMissing, {}, {}};
-    ExchangeMissing missing{key, {}};
-    for (size_t i = 0; i < entry.members.size(); i++) {
-      if (!entry.blobs[i]) missing.ranks.push_back(entry.members[i]);
-      if (entry.hint_at_ns[i] > at_ns) continue;
-      entry.hint_at_ns[i] = kNeverNs;
-      hint.recipients.push_back(entry.members[i]);
-    }
-    if (hint.recipients.empty()) continue;
-    hint.payload = missing.encode();
-    hints.push_back(std::move(hint));
-  }
+  for (auto& [key, entry] : entries_) add_hint(hints, key, entry, at_ns);
   return hints;
 }
 

@@ -29,8 +29,9 @@ class ExchangeTable {
   // so far if the exchange can't work, else nothing. An error means that the sender itself misbehaves.
   Result<std::optional<Announcement>> add(int rank, ExchangeRequest request, uint64_t at_ns);
 
-  // Forgets every exchange that includes this rank.
-  void drop_member(int rank);
+  // Forgets every exchange that includes this rank. Gives kMissing for those that wait in them: who leaves may have given
+  // up on a rank that did not come, and the others shall hear which.
+  std::vector<Announcement> drop_member(int rank);
   void clear() { entries_.clear(); }
 
   // kMissing for each member whose deadline is near.
@@ -49,6 +50,7 @@ class ExchangeTable {
   };
 
   Announcement fail(ExchangeKey key, Entry& entry, Status status);
+  static void add_hint(std::vector<Announcement>& hints, ExchangeKey key, Entry& entry, uint64_t until_ns);
   size_t num_open(int rank) const;
 
   std::map<ExchangeKey, Entry> entries_;

@@ -40,7 +40,7 @@ enum class FrameType : uint16_t {
   kExchange = 7,        // rank -> coordinator: my blob
   kResult = 8,          // coordinator -> member: all blobs
   kExchangeFailed = 9,  // coordinator -> member: this one will never complete, and why
-  kMissing = 10,        // coordinator -> member: who has not come yet; sent shortly before the member's deadline
+  kMissing = 10,        // coordinator -> member: who has not come yet; shortly before the member's deadline, or when one leaves
   kRankGone = 11,       // coordinator -> everyone: a rank died or left
   kAbort = 12,          // either way: the job is over, and why
   kGoodbye = 13,        // rank -> coordinator: I leave in good order

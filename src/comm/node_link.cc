@@ -19,6 +19,7 @@ namespace switchyard {
 namespace {
 
 constexpr size_t kFdsPerMessage = 128;  // the kernel allows 253
+constexpr size_t kMaxReasonBytes = 512;
 constexpr int kLookUpMs = 50;
 
 // What the hub tells the members over the bootstrap: where to call and how to prove that they may.
@@ -57,6 +58,8 @@ Status NodeLink::wait_ready(int fd, short events, Deadline deadline, const std::
     if (ready > 0) return {};
     if (ready < 0 && errno != EINTR) return Status::system_error(text("poll while ", what));
     if (const Status present = bootstrap_.check_present(members_); !present.ok()) {
+      // Who left may have said why, over this very socket, before it did.
+      if (poll(&entry, 1, 0) > 0) return {};
       return Status(present.code(), text(present.message(), ", while ", what));
     }
     if (deadline.expired()) return Status::remote(text("time-out while ", what));
@@ -111,8 +114,8 @@ Status NodeLink::receive_fds(size_t member_idx, size_t num_fds, std::vector<Fd>&
   const size_t goal = out.size() + num_fds;
   while (out.size() < goal) {
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kFdsPerMessage)];
-    char byte = 0;
-    iovec body{&byte, 1};
+    char reason[kMaxReasonBytes];
+    iovec body{reason, sizeof(reason)};
     msghdr message{};
     message.msg_iov = &body;
     message.msg_iovlen = 1;
@@ -120,9 +123,14 @@ Status NodeLink::receive_fds(size_t member_idx, size_t num_fds, std::vector<Fd>&
     message.msg_controllen = sizeof(control);
     SWITCHYARD_TRY(wait_ready(socket, POLLIN, deadline, what));
     const ssize_t received = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
-    if (received < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-    if (received == 0 || (received < 0 && errno == ECONNRESET)) return link_ended(what, deadline);
+    // A peer that closes without having read everything resets the connection; the kernel says so once, and then gives
+    // what the peer had sent before, and the end.
+    if (received < 0 && (errno == EINTR || errno == EAGAIN || errno == ECONNRESET)) continue;
+    if (received == 0) return link_ended(what, deadline);
     if (received < 0) return Status::system_error(what);
+    if (message.msg_controllen == 0 && received > 1) {
+      return Status::remote(text("rank ", members_[member_idx], " gave up: ", std::string(reason, size_t(received))));
+    }
     for (cmsghdr* header = CMSG_FIRSTHDR(&message); header; header = CMSG_NXTHDR(&message, header)) {
       if (header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS) continue;
       const size_t count = (header->cmsg_len - CMSG_LEN(0)) / sizeof(int);
@@ -210,7 +218,17 @@ Status NodeLink::accept_members(Fd listener, std::span<const std::byte> secret, 
 }
 
 Result<std::vector<Fd>> NodeLink::share(int fd, Deadline deadline) {
-  if (my_idx_ == 0) return share_as_hub(fd, deadline);
+  SWITCHYARD_TRY(failure_);
+  auto shared = my_idx_ == 0 ? share_as_hub(fd, deadline) : share_as_spoke(fd, deadline);
+  if (!shared.ok()) {
+    // What is still under way on the connections belongs to an exchange that is over.
+    failure_ = Status(shared.status().code(), text("an earlier exchange of descriptors failed: ", shared.status().message()));
+    links_.clear();
+  }
+  return shared;
+}
+
+Result<std::vector<Fd>> NodeLink::share_as_spoke(int fd, Deadline deadline) {
   SWITCHYARD_FAILPOINT_TRY("node_link.before_send");
   const int mine[] = {fd};
   SWITCHYARD_TRY(send_fds(0, mine, deadline));
@@ -220,12 +238,24 @@ Result<std::vector<Fd>> NodeLink::share(int fd, Deadline deadline) {
   return all;
 }
 
+void NodeLink::tell_why(const std::string& reason) const {
+  for (size_t member = 1; member < members_.size(); ++member) {
+    // Without descriptors, and never one byte. Who can't take it learns of the failure by its own deadline.
+    send(links_[member].get(), reason.data(), std::min(reason.size(), kMaxReasonBytes), MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
+}
+
 Result<std::vector<Fd>> NodeLink::share_as_hub(int fd, Deadline deadline) {
   std::vector<Fd> all;
   all.emplace_back(fcntl(fd, F_DUPFD_CLOEXEC, 0));
   if (!all[0].valid()) return Status::system_error("duplicating a descriptor");
+  // Only the hub knows who did not send. It gives up early enough to tell the others, who wait for it.
+  const Deadline gathered = Deadline::after_ns(deadline.remaining_ns() / 4 * 3);
   for (size_t member = 1; member < members_.size(); ++member) {
-    SWITCHYARD_TRY(receive_fds(member, 1, all, deadline));
+    if (const Status received = receive_fds(member, 1, all, gathered); !received.ok()) {
+      tell_why(received.message());
+      return received;
+    }
   }
   SWITCHYARD_FAILPOINT_TRY("node_link.hub_before_send");
   std::vector<int> numbers;

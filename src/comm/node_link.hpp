@@ -34,6 +34,8 @@ class NodeLink {
       : bootstrap_(bootstrap), members_(std::move(members)), my_idx_(my_idx) {}
   Status accept_members(Fd listener, std::span<const std::byte> secret, Deadline deadline);
   Result<std::vector<Fd>> share_as_hub(int fd, Deadline deadline);
+  Result<std::vector<Fd>> share_as_spoke(int fd, Deadline deadline);
+  void tell_why(const std::string& reason) const;
   Status wait_ready(int fd, short events, Deadline deadline, const std::string& what) const;
   Status link_ended(const std::string& what, Deadline deadline) const;
   Status send_fds(size_t member_idx, std::span<const int> fds, Deadline deadline) const;
@@ -42,6 +44,7 @@ class NodeLink {
   const Bootstrap& bootstrap_;  // knows who died, left or aborted; outlives the link
   std::vector<int> members_;
   int my_idx_;
+  Status failure_;         // of an earlier share(): there is no other after it
   std::vector<Fd> links_;  // at the hub: one per member (its own invalid); elsewhere: the hub's
 };
 

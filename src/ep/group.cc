@@ -214,22 +214,31 @@ Status Group::make_payload(uint64_t inbox_block_bytes, uint64_t outbox_block_byt
 }
 
 Group::~Group() {
-  const auto warn = [](const Status& status) {
-    if (!status.ok()) log(LogLevel::kWarn, "while destroying a group: ", status.to_string());
+  if (const Status closed = close(); !closed.ok()) log(LogLevel::kWarn, "while ending a group: ", closed.to_string());
+}
+
+Status Group::close() {
+  if (closed_) return {};
+  closed_ = true;
+  Status first;
+  // Goes on after a failure: what can be given back is.
+  const auto note = [&](const Status& status) {
+    if (first.ok()) first = status;
   };
   for (const StreamRef stream : streams_) {
-    if (const Status done = comm_.runtime().synchronize(stream, drained()); failure_.ok()) warn(done);
+    if (const Status done = comm_.runtime().synchronize(stream, drained()); failure_.ok()) note(done);
   }
   // Peers may still read this rank's windows: leave together, unless somebody can't come any more.
-  if (report_ != nullptr && health().ok() && !any_peer_failed()) warn(comm_.barrier());
+  if (report_ != nullptr && health().ok() && !any_peer_failed()) note(comm_.barrier());
   for (Window* window : {payload_window_, control_window_}) {
-    if (window != nullptr) warn(comm_.deregister_window(window));
+    if (window != nullptr) note(comm_.deregister_window(window));
   }
   for (void* memory : {payload_memory_, control_memory_}) {
-    if (memory != nullptr) warn(comm_.runtime().free(memory));
+    if (memory != nullptr) note(comm_.runtime().free(memory));
   }
   for (void* memory : owned_) allocator_.free(memory);
-  if (report_ != nullptr) warn(comm_.runtime().free_shared(report_));
+  if (report_ != nullptr) note(comm_.runtime().free_shared(report_));
+  return first;
 }
 
 // Operations of a group run in the order in which they were issued, whatever streams they were issued to.

@@ -29,8 +29,11 @@ class Group final : private LlObserver {
  public:
   // COLLECTIVE. Ranks must agree on the configuration; a rank that differs makes all fail, naming it.
   static Result<std::unique_ptr<Group>> create(Communicator& comm, const GroupConfig& config);
-  // COLLECTIVE. Waits for what was posted, then for the other ranks. Errors of dead peers are logged, not returned.
+  // As close(), whose error is logged.
   ~Group() override;
+  // COLLECTIVE. Waits for what was posted, then for the other ranks, and gives everything back, whatever it returns: the
+  // first error. Afterwards the group may only be destroyed.
+  Status close();
 
   Communicator& comm() const { return comm_; }
   const GroupConfig& config() const { return config_; }
@@ -109,6 +112,7 @@ class Group final : private LlObserver {
   Allocator allocator_;
 
   const bool is_verbose_;
+  bool closed_ = false;
   const std::unique_ptr<LlLauncher> launcher_;
   LlGroupView view_{};
   std::vector<void*> owned_;  // allocations behind the view, freed by the destructor
