@@ -164,6 +164,21 @@ TEST(Lifetime, ACallUnderWayWhileItsCommunicatorIsAbortedReturnsAnError) {
   clear_failpoints();
 }
 
+TEST(Lifetime, TheEndOfAGroupSaysThatAnotherRankDidNotCome) {
+  CommRanks ranks(2);
+  const Scenario scenario = full_scenario(41, small_shape(2, Layout::kExpertMajor));
+  std::array<ncclEpGroup_t, 2> groups{};
+  ranks.on_all([&](int rank) {
+    groups[size_t(rank)] = make_group(ranks.comm(rank), group_config_for(scenario.c)).release();
+  });
+  std::thread leaving([&] { expect_refused(ncclEpGroupDestroy(groups[0]), ncclRemoteError, "rank 1 aborted"); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));  // it waits for rank 1 by now
+  ranks.abort(1);
+  leaving.join();
+  expect_refused(ncclEpGroupDestroy(groups[0]), ncclInvalidArgument, "not alive");
+  expect_success(ncclEpGroupDestroy(groups[1]));  // whose rank aborted and waits for nobody
+}
+
 TEST(Lifetime, ACommunicatorStaysUntilTheStreamHasPassedItsCollectives) {
   CommRanks ranks(2);
   const DeviceBuffer value(sizeof(int));
