@@ -43,6 +43,8 @@ Env read_all() {
   read_number("SWITCHYARD_TIMEOUT_MS", e.timeout_ms, 1, 86'400'000);
   read_flag("SWITCHYARD_PIN", e.pin);
   e.net = read("SWITCHYARD_NET");
+  e.gin = read("SWITCHYARD_GIN");
+  read_number("SWITCHYARD_PROGRESS_THREADS", e.progress_threads, 1, 64);
   e.interface = read("SWITCHYARD_INTERFACE");
   read_number("SWITCHYARD_POLL_US", e.poll_us, 0, 10'000'000);
   read_number("SWITCHYARD_TRACE_RECORDS", e.trace_records, 16, 1u << 24);
@@ -54,7 +56,8 @@ Env read_all() {
   read_flag("NCCL_EP_DEBUG", e.ep_debug);
   read_flag("NCCL_EP_ENV_VERBOSE", e.ep_env_verbose);
   e.failpoints = read("SWITCHYARD_FAILPOINTS");
-  for (const char* name : {"SWITCHYARD_LOG", "SWITCHYARD_NODE_ID", "SWITCHYARD_TIMEOUT_MS", "SWITCHYARD_PIN", "SWITCHYARD_NET",
+  for (const char* name : {"SWITCHYARD_LOG", "SWITCHYARD_NODE_ID", "SWITCHYARD_TIMEOUT_MS", "SWITCHYARD_PIN", "SWITCHYARD_NET", "SWITCHYARD_GIN",
+                           "SWITCHYARD_PROGRESS_THREADS",
                            "SWITCHYARD_INTERFACE", "SWITCHYARD_POLL_US", "SWITCHYARD_TRACE_RECORDS", "NCCL_EP_TIMEOUT_MS",
                            "NCCL_EP_DEBUG", "NCCL_EP_ENV_VERBOSE", "SWITCHYARD_FAILPOINTS"}) {
     if (const std::string value = read(name); !value.empty()) {

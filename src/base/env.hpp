@@ -20,6 +20,10 @@ struct Env {
   bool pin = false;
   // SWITCHYARD_NET: name of the network plugin. Default "mem" inside one node.
   std::string net;
+  // SWITCHYARD_GIN: how kernels reach the network, "direct" or "proxy". Default direct.
+  std::string gin;
+  // SWITCHYARD_PROGRESS_THREADS: threads that help the networks of this process along. Default 1.
+  uint64_t progress_threads = 1;
   // SWITCHYARD_INTERFACE: the network interface that listeners bind. Default lo for one machine.
   std::string interface;
   // SWITCHYARD_POLL_US: how long an idle worker polls before it sleeps. Default 200.

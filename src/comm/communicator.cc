@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "platform/host/wait.hpp"
 #include "base/failpoint.hpp"
 #include "base/env.hpp"
 #include "base/log.hpp"
@@ -65,6 +66,7 @@ Communicator::Communicator(std::shared_ptr<Job> job, JobId job_id, uint64_t comm
 
 Communicator::~Communicator() {
   job_->unsubscribe(this);
+  proxy_.reset();
   net_.reset();
   windows_.clear();
   for (void* memory : owned_) {
@@ -150,7 +152,7 @@ Status Communicator::connect_network(const NetPlugin& plugin) {
   SWITCHYARD_TRY(check_capabilities(plugin, kGinNeeds));
   const NetContext context{net_name(), window_context(), machine_ranks(), child_id(comm_id_, ~0ull - 1, 0)};
   SWITCHYARD_ASSIGN(net_, plugin.connect(context, deadline()));
-  net_direct_ = direct_calls(*net_);
+  SWITCHYARD_TRY(open_net_path());
   log(LogLevel::kInfo, "rank ", rank_, ": ", topology_->num_nodes(), " nodes, network plugin ", plugin.name);
   return {};
 }
@@ -209,6 +211,8 @@ Result<std::unique_ptr<Communicator>> Communicator::split(int color, int key) {
 
 Status Communicator::barrier() {
   const TraceSpan span(trace(), TracePhase::kBarrier, kNoTracePeer, 0);
+  // After it peers may take their windows away.
+  settle_network();
   return job_->bootstrap().barrier(comm_id_, members_, deadline());
 }
 
@@ -222,7 +226,20 @@ Result<Window*> Communicator::register_window(void* memory, size_t num_bytes) {
   return windows_.back().get();
 }
 
+// Until the network has delivered what was posted; it may be lost, which those are told who wait for something.
+void Communicator::settle_network() {
+  if (net_ == nullptr) return;
+  const auto settled = [&] {
+    if (proxy_ != nullptr && !proxy_->drain()) return false;
+    if (net_->flush() != NetPost::kBusy) return true;
+    net_->progress();
+    return false;
+  };
+  wait_until(settled, Deadline::after_ns(std::min(timeout_ns_, kSecond)));
+}
+
 Status Communicator::deregister_window(Window* window) {
+  settle_network();
   const std::lock_guard lock(mutex_);
   const auto found = std::find_if(windows_.begin(), windows_.end(), [&](const auto& w) { return w.get() == window; });
   if (found == windows_.end()) return Status::invalid_argument("this communicator has no such window");

@@ -21,6 +21,7 @@
 #include "comm/unique_id.hpp"
 #include "comm/window.hpp"
 #include "net/net.hpp"
+#include "net/proxy.hpp"
 #include "platform/runtime.hpp"
 #include "switchyard/device/comm.hpp"
 
@@ -49,9 +50,6 @@ class Job {
   std::map<const void*, std::function<void(const BootstrapEvent&)>> listeners_;
 };
 
-// How kernels on CPUs call an endpoint.
-NetDirect direct_calls(NetEndpoint& endpoint);
-
 class Communicator {
  public:
   struct Options {
@@ -60,6 +58,7 @@ class Communicator {
     // Pretended node of this rank; none: SWITCHYARD_NODE_ID. Ranks that are threads share the environment.
     std::optional<int64_t> node_id{};
     std::string net = {};  // network between nodes; empty: SWITCHYARD_NET
+    std::string gin = {};  // how kernels reach it: "direct" or "proxy"; empty: SWITCHYARD_GIN
   };
 
   // COLLECTIVE over the ranks of the id.
@@ -72,8 +71,8 @@ class Communicator {
   Runtime& runtime() const { return runtime_; }
   // Null where all ranks are on one node.
   NetEndpoint* net() const { return net_.get(); }
-  // The way there for kernels on CPUs; lives as long as the communicator.
-  const NetDirect& net_direct() const { return net_direct_; }
+  // The way there for kernels; lives as long as the communicator.
+  const NetPath& net_path() const { return net_path_; }
   // What this rank did last; one for all communicators of the job.
   TraceRing& trace() const { return job_->trace(); }
   Health& health() const { return *health_; }
@@ -122,6 +121,8 @@ class Communicator {
   Status join();
   std::string net_name() const;
   Status connect_network(const NetPlugin& plugin);
+  Status open_net_path();
+  void settle_network();
   Window::Context window_context() const;
   RankRange machine_ranks() const;
   Result<void*> allocate_owned(size_t num_bytes);
@@ -141,7 +142,8 @@ class Communicator {
   std::unique_ptr<Topology> topology_;
   std::unique_ptr<NodeLink> node_link_;
   std::unique_ptr<NetEndpoint> net_;
-  NetDirect net_direct_{};  // only where ranks span nodes
+  std::unique_ptr<Proxy> proxy_;  // uses net_
+  NetPath net_path_;              // only where ranks span nodes
   std::vector<void*> owned_;          // memory behind device communicators
   std::unique_ptr<Health> health_;
   uint64_t num_splits_ = 0;

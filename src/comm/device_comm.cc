@@ -1,5 +1,6 @@
 // Device communicators: the memory behind a kernel's signals, counters and barriers.
 #include "base/checked.hpp"
+#include "base/env.hpp"
 #include "comm/communicator.hpp"
 #include "platform/host/wait.hpp"
 
@@ -20,28 +21,22 @@ bool post_with_patience(NetEndpoint& endpoint, Post post) {
   return result == NetPost::kPosted;
 }
 
-bool direct_put(void* endpoint, int peer, uint32_t to_window, uint64_t to_offset, uint32_t from_window,
-                uint64_t from_offset, uint64_t num_bytes, uint32_t signal_window, uint64_t signal_offset,
-                uint64_t signal_value) {
-  auto& net = *static_cast<NetEndpoint*>(endpoint);
-  const NetPut put{peer,      to_window,     to_offset,     from_window, from_offset,
-                   num_bytes, signal_window, signal_offset, signal_value};
-  return post_with_patience(net, [&] { return net.put(put); });
-}
+NetEndpoint& endpoint_of(void* target) { return *static_cast<NetEndpoint*>(target); }
 
-bool direct_put_value(void* endpoint, int peer, uint32_t to_window, uint64_t to_offset, uint64_t value,
-                      uint32_t num_bytes, uint32_t signal_window, uint64_t signal_offset, uint64_t signal_value) {
-  auto& net = *static_cast<NetEndpoint*>(endpoint);
-  const NetPut put{peer, to_window, to_offset, 0, 0, num_bytes, signal_window, signal_offset, signal_value};
-  return post_with_patience(net, [&] { return net.put_value(put, value); });
-}
+constexpr NetCalls kDirectCalls = {
+    [](void* target, const NetPut& put) {
+      return post_with_patience(endpoint_of(target), [&] { return endpoint_of(target).put(put); });
+    },
+    [](void* target, const NetPut& put, uint64_t value) {
+      return post_with_patience(endpoint_of(target), [&] { return endpoint_of(target).put_value(put, value); });
+    },
+    [](void* target) { return post_with_patience(endpoint_of(target), [&] { return endpoint_of(target).flush(); }); },
+    [](void* target) { endpoint_of(target).progress(); },
+};
 
-bool direct_flush(void* endpoint) {
-  auto& net = *static_cast<NetEndpoint*>(endpoint);
-  return post_with_patience(net, [&] { return net.flush(); });
-}
-
-void direct_progress(void* endpoint) { static_cast<NetEndpoint*>(endpoint)->progress(); }
+// Kernels write into the rings; all they call is for help.
+constexpr NetCalls kProxyCalls = {nullptr, nullptr, nullptr,
+                                  [](void* target) { static_cast<Proxy*>(target)->progress(); }};
 
 Status check(const DeviceCommRequirements& requirements) {
   const auto in_range = [](const char* name, int value, int low) {
@@ -56,8 +51,18 @@ Status check(const DeviceCommRequirements& requirements) {
 
 }  // namespace
 
-NetDirect direct_calls(NetEndpoint& endpoint) {
-  return {&endpoint, &direct_put, &direct_put_value, &direct_flush, &direct_progress};
+Status Communicator::open_net_path() {
+  const std::string asked = options_.gin.empty() ? env().gin : options_.gin;
+  if (asked == "proxy") {
+    SWITCHYARD_ASSIGN(proxy_, Proxy::create(runtime_, *net_));
+    net_path_ = {proxy_.get(), &kProxyCalls, proxy_->rings(), Proxy::kNumBulkRings, timeout_ns_, health_->abort_word()};
+    return {};
+  }
+  if (!asked.empty() && asked != "direct") {
+    return Status::invalid_argument(text("the way to the network is '", asked, "', allowed are direct and proxy (SWITCHYARD_GIN)"));
+  }
+  net_path_ = {net_.get(), &kDirectCalls, nullptr, 0, timeout_ns_, health_->abort_word()};
+  return {};
 }
 
 WindowView Communicator::view(const Window& window) const {
@@ -112,7 +117,7 @@ Result<DeviceComm> Communicator::create_device_comm(const DeviceCommRequirements
   SWITCHYARD_ASSIGN(void* resources, allocate_owned(device.resource_bytes()));
   SWITCHYARD_ASSIGN(const Window* window, register_window(resources, device.resource_bytes()));
   device.resources = view(*window);
-  device.net = net_direct_;
+  device.net = net_path_;
   return device;
 }
 

@@ -145,7 +145,7 @@ Status Group::make_state() {
   view_.masks_enabled = config_.enable_mask;
   view_.control = control_window_->bases();
   view_.control_id = control_window_->id();
-  view_.net = &comm_.net_direct();
+  view_.net = &comm_.net_path();
   view_.owner = reinterpret_cast<int32_t*>(owner);
   view_.local = reinterpret_cast<int32_t*>(local);
   view_.state = state_;

@@ -238,6 +238,8 @@ struct LlContext {
     return reinterpret_cast<LlLine*>(group().control[rank()] + group().layout.told(line_bank, peer));
   }
 
+  static constexpr int kLlNetContext = 0;
+
   // One put, and the signal that sets `word` of the peer's line to `value` (null: none).
   SWITCHYARD_DEVICE bool put(int peer, uint32_t window, uint64_t to, uint64_t from, uint64_t num_bytes, int line_bank,
                              uint64_t LlLine::* word, uint64_t value) const {
@@ -250,7 +252,8 @@ struct LlContext {
       place = group().layout.line(line_bank, rank()) + uint64_t(reinterpret_cast<char*>(&(copy->*word)) -
                                                                 reinterpret_cast<char*>(copy));
     }
-    return p.net_put(*group().net, peer, window, to, window, from, num_bytes, group().control_id, place, difference);
+    return net_put(p, *group().net, kLlNetContext,
+                   {peer, window, to, window, from, num_bytes, group().control_id, place, difference, nullptr});
   }
 
   // Tells `peer` that everything of this epoch is in place. All rows were drained by their writers, whose adds to

@@ -63,7 +63,7 @@ struct LlGroupView {
   int32_t masks_enabled;
   char* const* control;  // [num_ranks] control window of every rank; null where only the network reaches
   char* const* payload;  // [num_ranks] payload window of every rank
-  const NetDirect* net;  // the way there
+  const NetPath* net;    // the way there
   uint32_t control_id;   // the windows as the network knows them
   uint32_t payload_id;
   const int32_t* owner;  // [num_experts] rank that holds the expert

@@ -59,6 +59,8 @@ class MemEndpoint final : public NetEndpoint {
       // release; pairs with the acquire in Gin::read_signal() and Barrier::heard()
       std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(word)).fetch_add(put.signal_value, std::memory_order_release);
     }
+    // release; pairs with the acquire in Gin::read_counter()
+    if (put.counter != nullptr) std::atomic_ref<uint64_t>(*put.counter).fetch_add(1, std::memory_order_release);
     return NetPost::kPosted;
   }
 
@@ -75,6 +77,7 @@ class MemEndpoint final : public NetEndpoint {
 
   NetPost flush() override { return aborted_.load(std::memory_order_relaxed) ? NetPost::kFailed : NetPost::kPosted; }
   bool progress() override { return false; }
+  uint64_t bytes_in_flight() const override { return 0; }
   void abort() override { aborted_.store(true, std::memory_order_relaxed); }
   Status error() const override {
     return aborted_.load(std::memory_order_relaxed) ? Status::invalid_usage("the network endpoint was aborted") : Status();

@@ -16,6 +16,8 @@
 #include <string>
 
 #include "comm/window.hpp"
+#include "net/progress.hpp"
+#include "switchyard/device/net.hpp"
 
 namespace switchyard {
 
@@ -27,24 +29,10 @@ struct NetCapabilities {
   uint64_t max_message_bytes;
 };
 
-struct NetPut {
-  int peer;
-  uint32_t to_region;  // 0: no data, signal only
-  uint64_t to_offset;
-  uint32_t from_region;
-  uint64_t from_offset;
-  uint64_t num_bytes;
-  uint32_t signal_region;  // where signals live at the peer
-  uint64_t signal_offset;
-  uint64_t signal_value;  // 0: no signal
-};
-
 enum class NetPost { kPosted, kBusy, kFailed };
 
-class NetEndpoint {
+class NetEndpoint : public Progressed {
  public:
-  virtual ~NetEndpoint() = default;
-
   // COLLECTIVE over the ranks of the communicator, in the same order; ids are equal everywhere and never used twice.
   virtual Status register_region(uint32_t id, void* memory, size_t num_bytes, Deadline deadline) = 0;
   virtual void deregister_region(uint32_t id) = 0;
@@ -57,9 +45,10 @@ class NetEndpoint {
                       uint64_t num_bytes) = 0;
   // Are the sources of all puts so far reusable and all gets complete?
   virtual NetPost flush() = 0;
-  // Moves what can be moved, here and for peers that write to this rank; true when something moved. Never waits: does
-  // nothing while another thread is in the endpoint.
-  virtual bool progress() = 0;
+  // Here and for peers that write to this rank.
+  bool progress() override = 0;
+  // Of puts whose sources are not reusable yet.
+  virtual uint64_t bytes_in_flight() const = 0;
   // Ends every operation in flight; later posts fail.
   virtual void abort() = 0;
   virtual Status error() const = 0;

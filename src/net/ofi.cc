@@ -102,6 +102,7 @@ class OfiEndpoint final : public NetEndpoint {
               uint64_t num_bytes) override;
   NetPost flush() override;
   bool progress() override;
+  uint64_t bytes_in_flight() const override { return bytes_in_flight_.load(std::memory_order_relaxed); }
   void abort() override { fail(Status::invalid_usage("the network endpoint was aborted")); }
   Status error() const override;
 
@@ -124,6 +125,8 @@ class OfiEndpoint final : public NetEndpoint {
   struct Operation {
     fi_context2 context;
     int peer;  // -1: a receive
+    uint64_t num_bytes;
+    uint64_t* counter;  // of the put that this is the last of; null: none
     SignalMessage message;
   };
   struct Source {
@@ -155,6 +158,16 @@ class OfiEndpoint final : public NetEndpoint {
   void arrived(uint32_t rank, uint32_t sequence, const Signal& signal);
   Operation* take_operation(int peer);
   void give_back(Operation* operation) { free_operations_.push_back(operation); }
+  // It was posted and is complete, or lost.
+  void end(Operation* operation) {
+    --num_in_flight_;
+    --peers_[size_t(operation->peer)].num_in_flight;
+    add_bytes_in_flight(-operation->num_bytes);
+    give_back(operation);
+  }
+  void add_bytes_in_flight(uint64_t num_bytes) {
+    bytes_in_flight_.store(bytes_in_flight_.load(std::memory_order_relaxed) + num_bytes, std::memory_order_relaxed);
+  }
   void fail(const Status& why);
 
   static constexpr size_t kNumReceives = 256;
@@ -176,6 +189,7 @@ class OfiEndpoint final : public NetEndpoint {
   std::vector<SignalMessage> receive_buffers_ = std::vector<SignalMessage>(kNumReceives);
   uint64_t sink_ = 0;
   size_t num_in_flight_ = 0;  // writes, reads and messages of this rank
+  std::atomic<uint64_t> bytes_in_flight_{0};  // written under the lock; read by anybody, as a hint
   std::atomic<bool> failed_{false};
   mutable std::mutex error_mutex_;
   Status error_;
@@ -192,13 +206,13 @@ Result<std::unique_ptr<NetEndpoint>> OfiEndpoint::connect(const NetContext& cont
       ", interface ", fabric.info->domain_attr->name, ", address ", address);
   std::unique_ptr<OfiEndpoint> endpoint(new OfiEndpoint(context, std::move(fabric)));
   SWITCHYARD_TRY(endpoint->meet(deadline));
-  SWITCHYARD_TRY(ProgressThread::instance().add(*endpoint));
+  SWITCHYARD_TRY(ProgressThreads::instance().add(*endpoint));
   SWITCHYARD_TRY(endpoint->register_region(kSinkRegion, &endpoint->sink_, sizeof(endpoint->sink_), deadline));
   return std::unique_ptr<NetEndpoint>(std::move(endpoint));
 }
 
 OfiEndpoint::~OfiEndpoint() {
-  ProgressThread::instance().remove(*this);
+  ProgressThreads::instance().remove(*this);
   fabric_.endpoint.reset();  // before the memory that it may still receive into
 }
 
@@ -278,6 +292,8 @@ OfiEndpoint::Operation* OfiEndpoint::take_operation(int peer) {
   Operation* operation = free_operations_.back();
   free_operations_.pop_back();
   operation->peer = peer;
+  operation->num_bytes = 0;
+  operation->counter = nullptr;
   return operation;
 }
 
@@ -285,6 +301,7 @@ NetPost OfiEndpoint::posted(int64_t result, Operation* operation, const char* wh
   if (result == 0) {
     ++num_in_flight_;
     ++peers_[size_t(operation->peer)].num_in_flight;
+    add_bytes_in_flight(operation->num_bytes);
     return NetPost::kPosted;
   }
   const int peer = operation->peer;
@@ -375,6 +392,9 @@ NetPost OfiEndpoint::write(const NetPut& put, const Source& source, uint64_t off
   const CompletionData data{uint32_t(rank_), peer.next_sequence, word, word == kNoWord ? 0 : uint32_t(put.signal_value)};
 
   Operation* operation = take_operation(put.peer);
+  operation->num_bytes = length;
+  // A signal that follows as a message says nothing about the source.
+  if (offset + num_bytes == put.num_bytes) operation->counter = put.counter;
   iovec local{const_cast<char*>(static_cast<const char*>(source.memory) + offset), length};
   void* descriptor = source.descriptor;
   fi_rma_iov remote{offer.base + to_offset, length, offer.key};
@@ -482,10 +502,11 @@ void OfiEndpoint::take(const fi_cq_data_entry& entry) {
   }
   auto* operation = reinterpret_cast<Operation*>(entry.op_context);
   if (operation->peer >= 0) {
-    --num_in_flight_;
-    --peers_[size_t(operation->peer)].num_in_flight;
-    give_back(operation);
-    return;
+    // release; pairs with the acquire in Gin::read_counter()
+    if (operation->counter != nullptr) {
+      std::atomic_ref<uint64_t>(*operation->counter).fetch_add(1, std::memory_order_release);
+    }
+    return end(operation);
   }
   auto* buffer = static_cast<SignalMessage*>(entry.buf);
   const SignalMessage message = *buffer;
@@ -516,14 +537,13 @@ void OfiEndpoint::arrived(uint32_t rank, uint32_t sequence, const Signal& signal
 void OfiEndpoint::take_failure() {
   fi_cq_err_entry entry{};
   if (fi_cq_readerr(fabric_.completions.get(), &entry, 0) < 0) return;
-  const auto* operation = static_cast<Operation*>(entry.op_context);
+  auto* operation = static_cast<Operation*>(entry.op_context);
   const int peer = operation == nullptr ? -1 : operation->peer;
   if (peer < 0) {
     log(LogLevel::kInfo, "rank ", rank_, ": a receive ended: ", fi_strerror(entry.err));
     return;
   }
-  --num_in_flight_;
-  --peers_[size_t(peer)].num_in_flight;
+  end(operation);
   fail(Status::remote(text("rank ", rank_, ": the network lost rank ", peer, ": ", fi_strerror(entry.err))));
 }
 

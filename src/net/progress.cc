@@ -5,53 +5,59 @@
 #include <algorithm>
 #include <system_error>
 
+#include "base/env.hpp"
 #include "switchyard/platform/backoff.hpp"
 
 namespace switchyard {
 
-ProgressThread& ProgressThread::instance() {
-  static ProgressThread& thread = *new ProgressThread;  // never destroyed: endpoints may go while the process exits
-  return thread;
+ProgressThreads& ProgressThreads::instance() {
+  // Never destroyed: endpoints may go while the process exits.
+  static ProgressThreads& threads = *new ProgressThreads(size_t(env().progress_threads));
+  return threads;
 }
 
-Status ProgressThread::add(NetEndpoint& endpoint) {
+Status ProgressThreads::add(Progressed& item) {
   const std::lock_guard life(life_mutex_);
+  const auto idle = std::min_element(workers_.begin(), workers_.end(), [](const Worker& a, const Worker& b) {
+    return a.items.size() < b.items.size();  // changed under life_mutex_ only
+  });
   {
-    const std::lock_guard lock(mutex_);
-    endpoints_.push_back(&endpoint);
-    stopping_ = false;
-    if (endpoints_.size() > 1) return {};
+    const std::lock_guard lock(idle->mutex);
+    idle->items.push_back(&item);
+    idle->stopping = false;
+    if (idle->items.size() > 1) return {};
   }
   try {
-    thread_ = std::thread([this] { run(); });
+    idle->thread = std::thread([&worker = *idle] { run(worker); });
     return {};
   } catch (const std::system_error& error) {
-    const std::lock_guard lock(mutex_);
-    endpoints_.clear();
+    const std::lock_guard lock(idle->mutex);
+    idle->items.clear();
     return Status(Code::kSystemError, text("cannot start the network's progress thread (", error.what(), "); see ulimit -u"));
   }
 }
 
-void ProgressThread::remove(NetEndpoint& endpoint) {
+void ProgressThreads::remove(Progressed& item) {
   const std::lock_guard life(life_mutex_);
-  {
-    const std::lock_guard lock(mutex_);
-    std::erase(endpoints_, &endpoint);
-    if (!endpoints_.empty()) return;
-    stopping_ = true;
+  for (Worker& worker : workers_) {
+    {
+      const std::lock_guard lock(worker.mutex);
+      if (std::erase(worker.items, &item) == 0 || !worker.items.empty()) continue;
+      worker.stopping = true;
+    }
+    if (worker.thread.joinable()) worker.thread.join();
   }
-  if (thread_.joinable()) thread_.join();
 }
 
-void ProgressThread::run() {
+void ProgressThreads::run(Worker& worker) {
   pthread_setname_np(pthread_self(), "sy-net");
   Backoff backoff;
   for (;;) {
     bool moved = false;
     {
-      const std::lock_guard lock(mutex_);
-      if (stopping_) return;
-      for (NetEndpoint* endpoint : endpoints_) moved |= endpoint->progress();
+      const std::lock_guard lock(worker.mutex);
+      if (worker.stopping) return;
+      for (Progressed* item : worker.items) moved |= item->progress();
     }
     if (moved) backoff.reset();
     else backoff.pause();

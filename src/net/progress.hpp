@@ -1,34 +1,48 @@
-// The progress thread of a process: software networks move nothing at a target that does not help, so somebody has to,
-// also while the program computes. Whoever waits for the network progresses its endpoint itself, under a try-lock
-// (NetEndpoint::progress()); then the thread finds nothing to do and sleeps longer.
+// The progress threads of a process: software networks move nothing at a target that does not help, so somebody has to, also
+// while the program computes. Whoever waits for the network progresses its endpoint itself, under a try-lock
+// (NetEndpoint::progress()); then the threads find nothing to do and sleep longer. One thread, or as many as
+// SWITCHYARD_PROGRESS_THREADS says.
 //
 // THREADS    any.
-// OWNERSHIP  an endpoint takes part from add() until remove() has returned. The thread lives while there is an endpoint.
+// OWNERSHIP  what is helped along takes part from add() until remove() has returned. A thread lives while it has something to
+//            look after.
 // ERRORS     add() when no thread can be started.
 #pragma once
+#include <deque>
 #include <mutex>
 #include <thread>
 #include <vector>
 
-#include "net/net.hpp"
+#include "switchyard/status.hpp"
 
 namespace switchyard {
 
-class ProgressThread {
+class Progressed {
  public:
-  static ProgressThread& instance();
+  virtual ~Progressed() = default;
+  // Moves what can be moved; true when something moved. Never waits: does nothing while another thread is at it.
+  virtual bool progress() = 0;
+};
 
-  Status add(NetEndpoint& endpoint);
-  void remove(NetEndpoint& endpoint);
+class ProgressThreads {
+ public:
+  static ProgressThreads& instance();
+
+  Status add(Progressed& item);
+  void remove(Progressed& item);
 
  private:
-  void run();
+  struct Worker {
+    std::mutex mutex;  // held while items are progressed
+    std::vector<Progressed*> items;
+    bool stopping = false;
+    std::thread thread;
+  };
+  explicit ProgressThreads(size_t num_workers) : workers_(num_workers) {}
+  static void run(Worker& worker);
 
-  std::mutex mutex_;  // held while endpoints are progressed
-  std::vector<NetEndpoint*> endpoints_;
-  std::mutex life_mutex_;  // of the thread: starting and joining
-  std::thread thread_;
-  bool stopping_ = false;  // guarded by mutex_
+  std::mutex life_mutex_;  // of the threads: starting and joining
+  std::deque<Worker> workers_;
 };
 
 }  // namespace switchyard

@@ -17,6 +17,7 @@ struct Nodes {
   const char* name;
   std::vector<int> of_rank;
   const char* net = "mem";
+  const char* gin = "direct";
 };
 
 class DeviceApi : public ::testing::TestWithParam<Nodes> {
@@ -35,7 +36,7 @@ class DeviceApi : public ::testing::TestWithParam<Nodes> {
 };
 
 TEST_P(DeviceApi, AWorldBarrierLetsNobodyThroughEarly) {
-  ThreadRanks ranks(num_ranks(), {.net = GetParam().net}, GetParam().of_rank);
+  ThreadRanks ranks(num_ranks(), {.net = GetParam().net, .gin = GetParam().gin}, GetParam().of_rank);
   std::atomic<int> num_arrived{0};
   constexpr int kRounds = 200;
   ranks.on_all([&](int rank) {
@@ -52,7 +53,7 @@ TEST_P(DeviceApi, AWorldBarrierLetsNobodyThroughEarly) {
 }
 
 TEST_P(DeviceApi, ARailBarrierMeetsAllPartnersAlsoBetweenWorldBarriers) {
-  ThreadRanks ranks(num_ranks(), {.net = GetParam().net}, GetParam().of_rank);
+  ThreadRanks ranks(num_ranks(), {.net = GetParam().net, .gin = GetParam().gin}, GetParam().of_rank);
   std::vector<std::atomic<int>> rounds(static_cast<size_t>(num_ranks()));
   ranks.on_all([&](int rank) {
     auto device = ranks.comm(rank).create_device_comm({.num_barriers = 1});
@@ -73,7 +74,7 @@ TEST_P(DeviceApi, ARailBarrierMeetsAllPartnersAlsoBetweenWorldBarriers) {
 }
 
 TEST_P(DeviceApi, ASignalIsSeenAfterTheDataOfItsPut) {
-  ThreadRanks ranks(num_ranks(), {.net = GetParam().net}, GetParam().of_rank);
+  ThreadRanks ranks(num_ranks(), {.net = GetParam().net, .gin = GetParam().gin}, GetParam().of_rank);
   constexpr size_t kWords = 512;
   constexpr int kRounds = 50;
   const int n = num_ranks();
@@ -106,7 +107,7 @@ TEST_P(DeviceApi, ASignalIsSeenAfterTheDataOfItsPut) {
 }
 
 TEST_P(DeviceApi, ABareSignalReachesItsContextOnly) {
-  ThreadRanks ranks(num_ranks(), {.net = GetParam().net}, GetParam().of_rank);
+  ThreadRanks ranks(num_ranks(), {.net = GetParam().net, .gin = GetParam().gin}, GetParam().of_rank);
   ranks.on_all([&](int rank) {
     auto device = ranks.comm(rank).create_device_comm({.num_contexts = 2, .num_signals = 2, .num_barriers = 1});
     ASSERT_TRUE(device.ok()) << device.status().to_string();
@@ -128,7 +129,10 @@ INSTANTIATE_TEST_SUITE_P(Topologies, DeviceApi,
                                            Nodes{"eight_on_one_node", {0, 0, 0, 0, 0, 0, 0, 0}},
                                            Nodes{"two_nodes", {0, 0, 1, 1}}, Nodes{"uneven", {0, 0, 0, 1, 2, 2}},
                                            Nodes{"two_nodes_ofi", {0, 0, 1, 1}, "ofi"},
-                                           Nodes{"uneven_ofi", {0, 0, 0, 1, 2, 2}, "ofi"}),
+                                           Nodes{"uneven_ofi", {0, 0, 0, 1, 2, 2}, "ofi"},
+                                           Nodes{"two_nodes_proxy", {0, 0, 1, 1}, "mem", "proxy"},
+                                           Nodes{"two_nodes_ofi_proxy", {0, 0, 1, 1}, "ofi", "proxy"},
+                                           Nodes{"uneven_ofi_proxy", {0, 0, 0, 1, 2, 2}, "ofi", "proxy"}),
                          [](const auto& nodes) { return nodes.param.name; });
 
 // Waits end at once, and say why, when what they wait for can't come any more.

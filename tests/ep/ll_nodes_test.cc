@@ -43,11 +43,19 @@ oracle::Shape shape_of(int num_ranks, Layout layout, int recipe) {
   return shape;
 }
 
-class BetweenNodes : public ::testing::TestWithParam<std::tuple<Nodes, const char*>> {
+// To the other nodes.
+struct Way {
+  const char* net;
+  const char* gin;
+};
+const Way kWays[] = {{"mem", "direct"}, {"mem", "proxy"}, {"ofi", "direct"}, {"ofi", "proxy"}};
+
+class BetweenNodes : public ::testing::TestWithParam<std::tuple<Nodes, Way>> {
  protected:
   const std::vector<int>& nodes() const { return std::get<0>(GetParam()).of_rank; }
+  const Way& way() const { return std::get<1>(GetParam()); }
   int num_ranks() const { return int(nodes().size()); }
-  Communicator::Options options() const { return {.net = std::get<1>(GetParam())}; }
+  Communicator::Options options() const { return {.net = way().net, .gin = way().gin}; }
 
   static void run_case(ThreadRanks& ranks, const LlScenario& scenario, LlMode mode) {
     ranks.on_all([&](int rank) {
@@ -56,9 +64,10 @@ class BetweenNodes : public ::testing::TestWithParam<std::tuple<Nodes, const cha
   }
 };
 INSTANTIATE_TEST_SUITE_P(All, BetweenNodes,
-                         ::testing::Combine(::testing::ValuesIn(kNodes), ::testing::Values("mem", "ofi")),
+                         ::testing::Combine(::testing::ValuesIn(kNodes), ::testing::ValuesIn(kWays)),
                          [](const auto& nodes) {
-                           return text(std::get<0>(nodes.param).name, "_", std::get<1>(nodes.param));
+                           const Way& way = std::get<1>(nodes.param);
+                           return text(std::get<0>(nodes.param).name, "_", way.net, "_", way.gin);
                          });
 
 TEST_P(BetweenNodes, EveryRecipeMatchesTheOracle) {

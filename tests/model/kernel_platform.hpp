@@ -47,6 +47,20 @@ class KernelPlatform : public ModelPlatform {
   void store_relaxed_thread(T* word, T value) const {
     store_relaxed(word, value);
   }
+  template <class T>
+  T load_acquire_thread(const T* word) const {
+    return load_acquire(word);
+  }
+  template <class T>
+  T load_relaxed_thread(const T* word) const {
+    return load_relaxed(word);
+  }
+  template <class T>
+  void store_release_thread(T* word, T value) const {
+    store_release(word, value);
+  }
+  uint64_t fetch_add_thread(uint64_t* word, uint64_t value) const { return fetch_add(word, value); }
+  void pause_thread() const {}
   bool raised(const uint32_t* flag) const { return load_relaxed(flag) != 0; }
   bool store_once(uint64_t* word, uint64_t value) const {
     assert_that(execution_.use_of(word) == Arena::Use::kPrivate, "store_once() is modelled for private words only");
@@ -124,8 +138,8 @@ class KernelPlatform : public ModelPlatform {
   bool net_put_value(const Arguments&...) const {
     return net_put();
   }
-  bool net_flush(const NetDirect&) const { return net_put(); }
-  void net_progress(const NetDirect&) const {}
+  bool net_flush(const NetPath&) const { return net_put(); }
+  void net_progress(const NetPath&) const {}
 
   class Waiter {
    public:

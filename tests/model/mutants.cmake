@@ -196,10 +196,12 @@ switchyard_mutant(signal_before_the_copy switchyard/device/gin.hpp Puts "data ra
   [[      p_.copy_together(coop, to.lsa(to_offset, peer), from.local(from_offset), num_bytes);
       p_.drain();
       coop.sync();
-      if (coop.thread_rank() == 0) add_signal(peer, remote);]]
+      if (coop.thread_rank() == 0) {
+        add_signal(peer, remote);]]
   [[      if (coop.thread_rank() == 0) add_signal(peer, remote);
       p_.copy_together(coop, to.lsa(to_offset, peer), from.local(from_offset), num_bytes);
-      p_.drain();]])
+      p_.drain();
+      if (coop.thread_rank() == 0) {]])
 switchyard_mutant(put_not_drained switchyard/device/gin.hpp Puts "data race"
   [[      p_.drain();
       coop.sync();]] [[      coop.sync();]])

@@ -1,4 +1,5 @@
-// Barriers: every member has arrived, and what it wrote before is visible.
+// Barriers: every member has arrived, and what it wrote before by load and store is visible. Puts over the network are
+// announced by their own signals and by nothing else.
 //
 // An epoch per barrier index lives in memory between calls; every member stores epoch + 1 into its word at each other
 // member and waits for theirs. Nothing is reset, so a fast member can be one epoch ahead and no more.
@@ -81,9 +82,8 @@ class Barrier {
     for (int rank = 0; rank < comm_.world.num_ranks; ++rank) {
       if (!is_partner_rank(rank)) continue;
       p_.store_relaxed(num_met(rank), p_.load_relaxed(num_met(rank)) + 1);
-      const bool posted = p_.net_put(comm_.net, rank, 0, 0, 0, 0, 0, comm_.resources.id,
-                                     comm_.barrier_offset(index_, comm_.world.rank), uint64_t{1});
-      if (!posted) return BarrierResult::kFailed;
+      const NetPut arrival{rank, 0, 0, 0, 0, 0, comm_.resources.id, comm_.barrier_offset(index_, comm_.world.rank), 1, nullptr};
+      if (!net_signal(p_, comm_.net, arrival)) return BarrierResult::kFailed;
     }
     int rank = 0;
     return wait(rank, [&] {

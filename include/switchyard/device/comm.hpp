@@ -5,6 +5,7 @@
 #pragma once
 #include <cstdint>
 
+#include "switchyard/device/net.hpp"
 #include "switchyard/device/team.hpp"
 #include "switchyard/device/window.hpp"
 
@@ -17,18 +18,6 @@ struct DeviceCommRequirements {
   int32_t num_signals = 0;   // per context
   int32_t num_counters = 0;  // per context
   int32_t num_barriers = 0;
-};
-
-// How a kernel on a CPU hands an operation to the network (net/net.hpp); false: it failed for good.
-// `signal_value` 0: no signal.
-struct NetDirect {
-  void* endpoint;
-  bool (*put)(void* endpoint, int peer, uint32_t to_window, uint64_t to_offset, uint32_t from_window, uint64_t from_offset,
-              uint64_t num_bytes, uint32_t signal_window, uint64_t signal_offset, uint64_t signal_value);
-  bool (*put_value)(void* endpoint, int peer, uint32_t to_window, uint64_t to_offset, uint64_t value, uint32_t num_bytes,
-                    uint32_t signal_window, uint64_t signal_offset, uint64_t signal_value);
-  bool (*flush)(void* endpoint);
-  void (*progress)(void* endpoint);  // who waits for the network helps it along
 };
 
 struct DeviceComm {
@@ -45,7 +34,7 @@ struct DeviceComm {
   int32_t num_signals;
   int32_t num_counters;
   int32_t num_barriers;
-  NetDirect net;               // for peers that load and store don't reach
+  NetPath net;                 // for peers that load and store don't reach
   const uint32_t* peer_state;  // [world.num_ranks] not 0: gone
   const uint32_t* abort;
   uint64_t timeout_ns;

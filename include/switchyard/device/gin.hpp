@@ -36,7 +36,7 @@ class Gin {
       : p_(platform), comm_(comm), context_(context % comm.num_contexts) {}
 
   // Copies local memory of one window into the peer's part of another, then adds to the peer's signal.
-  // Returns when the source may be reused.
+  // The source may be reused when `local`'s counter has grown, or after a flush().
   template <class Coop, class Remote = NoAction, class Local = NoAction>
   SWITCHYARD_DEVICE GinStatus put(Coop coop, int peer, const WindowView& to, uint64_t to_offset, const WindowView& from,
                                   uint64_t from_offset, uint64_t num_bytes, Remote remote = {}, Local local = {}) const {
@@ -46,11 +46,13 @@ class Gin {
       p_.copy_together(coop, to.lsa(to_offset, peer), from.local(from_offset), num_bytes);
       p_.drain();
       coop.sync();
-      if (coop.thread_rank() == 0) add_signal(peer, remote);
+      if (coop.thread_rank() == 0) {
+        add_signal(peer, remote);
+        if (counter_of(local) != nullptr) p_.add_release_thread(counter_of(local), uint64_t{1});
+      }
     } else if (coop.thread_rank() == 0) {
-      status = net_put(peer, to.id, to_offset, from.id, from_offset, num_bytes, remote);
+      status = net_put_pieces({peer, to.id, to_offset, from.id, from_offset, num_bytes, 0, 0, 0, counter_of(local)}, remote);
     }
-    if (coop.thread_rank() == 0) count(local);
     coop.sync();
     return status;
   }
@@ -69,10 +71,8 @@ class Gin {
     for (unsigned i = 0; i < sizeof(T); ++i) {
       reinterpret_cast<unsigned char*>(&bits)[i] = reinterpret_cast<const unsigned char*>(&value)[i];
     }
-    const SignalAdd action = as_signal(remote);
-    const bool posted = p_.net_put_value(comm_.net, peer, to.id, to_offset, bits, sizeof(T), comm_.resources.id,
-                                         comm_.signal_offset(context_, action.signal), action.value);
-    return posted ? GinStatus::kOk : GinStatus::kFailed;
+    const NetPut put = with_signal({peer, to.id, to_offset, 0, 0, sizeof(T), 0, 0, 0, nullptr}, remote);
+    return net_put_value(p_, comm_.net, context_, put, bits) ? GinStatus::kOk : GinStatus::kFailed;
   }
 
   SWITCHYARD_DEVICE GinStatus signal(int peer, SignalAdd action) const {
@@ -80,14 +80,14 @@ class Gin {
       add_signal(peer, action);
       return GinStatus::kOk;
     }
-    return net_put(peer, 0, 0, 0, 0, 0, action);
+    const NetPut put = with_signal({peer, 0, 0, 0, 0, 0, 0, 0, 0, nullptr}, action);
+    return net_put(p_, comm_.net, context_, put) ? GinStatus::kOk : GinStatus::kFailed;
   }
 
   // Sources of all earlier puts of this context may be reused. Says nothing about the peer.
   SWITCHYARD_DEVICE GinStatus flush() const {
     p_.drain();
-    if (comm_.net.endpoint == nullptr) return GinStatus::kOk;
-    return p_.net_flush(comm_.net) ? GinStatus::kOk : GinStatus::kFailed;
+    return net_flush(p_, comm_.net, context_) ? GinStatus::kOk : GinStatus::kFailed;
   }
 
   SWITCHYARD_DEVICE uint64_t read_signal(int signal) const {
@@ -126,21 +126,34 @@ class Gin {
     p_.add_release_thread(comm_.resources.lsa_as<uint64_t>(comm_.signal_offset(context_, action.signal), peer),
                           action.value);
   }
-  SWITCHYARD_DEVICE void count(NoAction) const {}
-  SWITCHYARD_DEVICE void count(CounterAdd action) const {
-    p_.add_release_thread(&comm_.counters[context_ * comm_.num_counters + action.counter], uint64_t{1});
+  SWITCHYARD_DEVICE uint64_t* counter_of(NoAction) const { return nullptr; }
+  SWITCHYARD_DEVICE uint64_t* counter_of(CounterAdd action) const {
+    return &comm_.counters[context_ * comm_.num_counters + action.counter];
   }
-  // To the network a value of 0 means no signal.
-  SWITCHYARD_DEVICE static SignalAdd as_signal(NoAction) { return {0, 0}; }
-  SWITCHYARD_DEVICE static SignalAdd as_signal(SignalAdd action) { return action; }
+  SWITCHYARD_DEVICE NetPut with_signal(const NetPut& put, NoAction) const { return put; }
+  SWITCHYARD_DEVICE NetPut with_signal(NetPut put, SignalAdd action) const {
+    put.signal_region = comm_.resources.id;
+    put.signal_offset = comm_.signal_offset(context_, action.signal);
+    put.signal_value = action.value;
+    return put;
+  }
+  // What one descriptor can't hold goes in several, the signal with the last.
   template <class Remote>
-  SWITCHYARD_DEVICE GinStatus net_put(int peer, uint32_t to, uint64_t to_offset, uint32_t from, uint64_t from_offset,
-                                      uint64_t num_bytes, Remote remote) const {
-    const SignalAdd action = as_signal(remote);
-    const bool posted = p_.net_put(comm_.net, peer, to, to_offset, from, from_offset, num_bytes, comm_.resources.id,
-                                   comm_.signal_offset(context_, action.signal), action.value);
-    return posted ? GinStatus::kOk : GinStatus::kFailed;
+  SWITCHYARD_DEVICE GinStatus net_put_pieces(NetPut put, Remote remote) const {
+    NetPut last = with_signal(put, remote);
+    while (last.num_bytes > ProxyPost::kMaxBytes) {
+      put = last;
+      put.num_bytes = kPieceBytes;
+      put.signal_value = 0;
+      put.counter = nullptr;
+      if (!net_put(p_, comm_.net, context_, put)) return GinStatus::kFailed;
+      last.to_offset += kPieceBytes;
+      last.from_offset += kPieceBytes;
+      last.num_bytes -= kPieceBytes;
+    }
+    return net_put(p_, comm_.net, context_, last) ? GinStatus::kOk : GinStatus::kFailed;
   }
+  static constexpr uint64_t kPieceBytes = uint64_t{1} << 31;
 
   const P& p_;
   const DeviceComm& comm_;

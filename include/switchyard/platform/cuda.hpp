@@ -88,17 +88,23 @@ class CudaPlatform {
   }
   SWITCHYARD_DEVICE void add_release_thread(uint64_t* word, uint64_t value) const { ptx::fetch_add(word, value); }
 
-  // Kernels have no way to the network yet: those who need it are told by GinStatus::kFailed.
-  SWITCHYARD_DEVICE bool net_put(const NetDirect&, int, uint32_t, uint64_t, uint32_t, uint64_t, uint64_t, uint32_t,
-                                 uint64_t, uint64_t) const {
-    return false;
+  template <class T>
+  SWITCHYARD_DEVICE T load_acquire_thread(const T* word) const {
+    return ptx::load_acquire(word);
   }
-  SWITCHYARD_DEVICE bool net_put_value(const NetDirect&, int, uint32_t, uint64_t, uint64_t, uint32_t, uint32_t,
-                                       uint64_t, uint64_t) const {
-    return false;
+  template <class T>
+  SWITCHYARD_DEVICE T load_relaxed_thread(const T* word) const {
+    return ptx::load_relaxed(word);
   }
-  SWITCHYARD_DEVICE bool net_flush(const NetDirect&) const { return false; }
-  SWITCHYARD_DEVICE void net_progress(const NetDirect&) const {}
+  SWITCHYARD_DEVICE void store_release_thread(uint64_t* word, uint64_t value) const { ptx::store_release(word, value); }
+  SWITCHYARD_DEVICE uint64_t fetch_add_thread(uint64_t* word, uint64_t value) const { return ptx::fetch_add(word, value); }
+  SWITCHYARD_DEVICE void pause_thread() const { __nanosleep(100); }
+
+  // Kernels on a GPU reach the network through the proxy only: without rings they are told by GinStatus::kFailed.
+  SWITCHYARD_DEVICE bool net_put(const NetPath&, const NetPut&) const { return false; }
+  SWITCHYARD_DEVICE bool net_put_value(const NetPath&, const NetPut&, uint64_t) const { return false; }
+  SWITCHYARD_DEVICE bool net_flush(const NetPath&) const { return false; }
+  SWITCHYARD_DEVICE void net_progress(const NetPath&) const {}
 
   SWITCHYARD_DEVICE void reduce(DType dtype, char* out, const char* const* sources, const float* weights,
                                 int num_sources, size_t num_elements) const {

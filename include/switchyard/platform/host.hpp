@@ -66,6 +66,22 @@ class HostPlatform {
     std::atomic_ref<uint64_t>(*word).fetch_add(value, std::memory_order_acq_rel);
   }
 
+  template <class T>
+  T load_acquire_thread(const T* word) const {
+    return load_acquire(word);
+  }
+  template <class T>
+  T load_relaxed_thread(const T* word) const {
+    return load_relaxed(word);
+  }
+  template <class T>
+  void store_release_thread(T* word, T value) const {
+    store_release(word, value);
+  }
+  uint64_t fetch_add_thread(uint64_t* word, uint64_t value) const { return fetch_add(word, value); }
+  // Between two looks of one thread that waits for the host: whoever it waits for may need this very core.
+  void pause_thread() const { sched_yield(); }
+
   // Plain data, ordered by the words around it.
   template <class T>
   T read(const T* place) const {
@@ -94,21 +110,14 @@ class HostPlatform {
   void reduce_nvfp4(char* out, const char* const* packets, const float* weights, int num_packets,
                     size_t num_elements) const;
 
-  // The network, called by the kernel's own thread (the direct backend).
-  bool net_put(const NetDirect& net, int peer, uint32_t to_window, uint64_t to_offset, uint32_t from_window,
-               uint64_t from_offset, uint64_t num_bytes, uint32_t signal_window, uint64_t signal_offset,
-               uint64_t signal_value) const {
-    return net.endpoint != nullptr && net.put(net.endpoint, peer, to_window, to_offset, from_window, from_offset, num_bytes,
-                                              signal_window, signal_offset, signal_value);
+  // The network, called by the kernel's own thread.
+  bool net_put(const NetPath& net, const NetPut& put) const { return net.calls->put(net.target, put); }
+  bool net_put_value(const NetPath& net, const NetPut& put, uint64_t value) const {
+    return net.calls->put_value(net.target, put, value);
   }
-  bool net_put_value(const NetDirect& net, int peer, uint32_t to_window, uint64_t to_offset, uint64_t value,
-                     uint32_t num_bytes, uint32_t signal_window, uint64_t signal_offset, uint64_t signal_value) const {
-    return net.endpoint != nullptr && net.put_value(net.endpoint, peer, to_window, to_offset, value, num_bytes,
-                                                    signal_window, signal_offset, signal_value);
-  }
-  bool net_flush(const NetDirect& net) const { return net.flush(net.endpoint); }
-  void net_progress(const NetDirect& net) const {
-    if (net.endpoint != nullptr) net.progress(net.endpoint);
+  bool net_flush(const NetPath& net) const { return net.calls->flush(net.target); }
+  void net_progress(const NetPath& net) const {
+    if (net.exists()) net.calls->progress(net.target);
   }
 
   // Deterministic scans of one warp, in index order.

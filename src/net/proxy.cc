@@ -1,0 +1,126 @@
+#include "net/proxy.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/log.hpp"
+#include "platform/host/wait.hpp"
+#include "switchyard/platform/host.hpp"
+
+namespace switchyard {
+namespace {
+
+constexpr HostPlatform kHost;
+constexpr int kBatch = 32;  // operations of one ring before the others have their turn
+
+}  // namespace
+
+Result<std::unique_ptr<Proxy>> Proxy::create(Runtime& runtime, NetEndpoint& endpoint) {
+  std::unique_ptr<Proxy> proxy(new Proxy(runtime, endpoint));
+  constexpr size_t kNumBytes = sizeof(ProxyRing) * (kNumBulkRings + 1);
+  SWITCHYARD_ASSIGN(void* memory, runtime.allocate_shared(kNumBytes));
+  proxy->rings_ = static_cast<ProxyRing*>(memory);
+  std::memset(memory, 0, kNumBytes);
+  for (int i = kNumBulkRings; i >= 0; --i) {
+    Lane& lane = proxy->lanes_.emplace_back();
+    lane.ring = &proxy->rings_[i];
+    lane.is_reserved = i == kNumBulkRings;
+  }
+  SWITCHYARD_TRY(ProgressThreads::instance().add(*proxy));
+  return proxy;
+}
+
+Proxy::~Proxy() {
+  // What kernels posted last, a signal perhaps that a peer waits for, still goes out.
+  if (rings_ != nullptr) wait_until([&] { return drain(); }, Deadline::after_ns(kSecond));
+  ProgressThreads::instance().remove(*this);
+  if (rings_ == nullptr) return;
+  if (const Status freed = runtime_.free_shared(rings_); !freed.ok()) log(LogLevel::kWarn, freed.message());
+}
+
+bool Proxy::progress() {
+  bool moved = false;
+  for (Lane& lane : lanes_) moved |= serve(lane);
+  return endpoint_.progress() || moved;
+}
+
+bool Proxy::drain() {
+  progress();
+  return std::all_of(lanes_.begin(), lanes_.end(), [](Lane& lane) {
+    const std::lock_guard lock(lane.mutex);
+    return lane.has_failed || lane.ring->is_drained(kHost);
+  });
+}
+
+bool Proxy::serve(Lane& lane) {
+  const std::unique_lock lock(lane.mutex, std::try_to_lock);
+  if (!lock.owns_lock() || lane.has_failed) return false;
+  const uint64_t first = lane.next;
+  NetPost result = NetPost::kPosted;
+  for (int i = 0; i < kBatch && result == NetPost::kPosted; ++i) result = step(lane);
+  // Once a batch: producers look at this word only when they run out of room.
+  if (lane.next != first) lane.ring->done(kHost, lane.next);
+  if (result == NetPost::kFailed) fail(lane);
+  return lane.next != first;
+}
+
+// One descriptor, or what is left of it. kBusy: there is none, or the network has no room.
+NetPost Proxy::step(Lane& lane) {
+  if (lane.is_flushing) {
+    const NetPost result = endpoint_.flush();
+    if (result != NetPost::kPosted) return result;
+    lane.is_flushing = false;
+    lane.ring->flushed(kHost, ++lane.next);
+    return NetPost::kPosted;
+  }
+  if (!lane.has_put) {
+    ProxyDescriptor descriptor;
+    if (!lane.ring->take(kHost, lane.next, descriptor)) return NetPost::kBusy;
+    if (descriptor.op() == ProxyOp::kFlush) {
+      lane.is_flushing = true;
+      return step(lane);
+    }
+    read_descriptor(descriptor, lane.put);
+    if (descriptor.op() == ProxyOp::kExtension) {
+      ++lane.next;
+      return NetPost::kPosted;
+    }
+    lane.is_value = descriptor.op() == ProxyOp::kPutValue;
+    lane.has_put = true;
+  }
+  const NetPost result = post(lane);
+  if (result != NetPost::kPosted) return result;
+  lane.put = {};
+  lane.has_put = false;
+  ++lane.next;
+  return NetPost::kPosted;
+}
+
+NetPost Proxy::post(Lane& lane) {
+  NetPut& put = lane.put;
+  if (lane.is_value) return endpoint_.put_value(put, put.from_offset);
+  while (put.num_bytes > kPieceBytes) {
+    if (endpoint_.bytes_in_flight() >= kCreditBytes) return NetPost::kBusy;
+    NetPut piece = put;
+    piece.num_bytes = kPieceBytes;
+    piece.signal_value = 0;
+    piece.counter = nullptr;
+    const NetPost result = endpoint_.put(piece);
+    if (result != NetPost::kPosted) return result;
+    put.to_offset += kPieceBytes;
+    put.from_offset += kPieceBytes;
+    put.num_bytes -= kPieceBytes;
+  }
+  if (!lane.is_reserved && put.num_bytes > 0 && endpoint_.bytes_in_flight() >= kCreditBytes) return NetPost::kBusy;
+  return endpoint_.put(put);
+}
+
+void Proxy::fail(Lane& lane) {
+  lane.has_failed = true;
+  kHost.store_relaxed(&lane.ring->failed, uint32_t{1});
+  const Status why = endpoint_.error();
+  log(LogLevel::kWarn, "the proxy could not post to rank ", lane.put.peer, ": ",
+      why.ok() ? "the operation names memory that is not registered" : why.message());
+}
+
+}  // namespace switchyard

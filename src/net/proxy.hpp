@@ -1,0 +1,62 @@
+// Proxy: the host's side of GIN's proxy backend. Takes what kernels write into the rings and gives it to the network.
+//
+// The reserved ring comes first, always; bulk data follows in pieces, as long as what is on its way does not exceed the
+// credit. The credit is small next to what a transport would queue, so that a signal never stands behind much.
+// The progress threads serve the rings, and so does whoever waits for the network.
+//
+// THREADS    progress(): any; a ring is served by one thread at a time.
+// OWNERSHIP  owns the rings; the endpoint outlives it.
+// ERRORS     a ring whose operation can't be posted fails: its producers are told with their next call, and log says why.
+#pragma once
+#include <deque>
+#include <memory>
+#include <mutex>
+
+#include "net/net.hpp"
+#include "net/progress.hpp"
+#include "platform/runtime.hpp"
+
+namespace switchyard {
+
+class Proxy final : public Progressed {
+ public:
+  static constexpr int kNumBulkRings = 4;
+  // On loopback TCP 256 KiB in flight reach the bandwidth of more (docs/figures.md), and take about 0.1 ms.
+  static constexpr uint64_t kCreditBytes = 256u << 10;
+  static constexpr uint64_t kPieceBytes = 64u << 10;
+
+  static Result<std::unique_ptr<Proxy>> create(Runtime& runtime, NetEndpoint& endpoint);
+  ~Proxy() override;
+
+  ProxyRing* rings() const { return rings_; }
+  bool progress() override;
+  // True when everything that was posted is with the network, or never will be; else moves what can be moved.
+  bool drain();
+
+ private:
+  // One ring as its worker sees it.
+  struct Lane {
+    std::mutex mutex;
+    ProxyRing* ring = nullptr;
+    bool is_reserved = false;
+    uint64_t next = 0;        // ticket
+    NetPut put{};             // under construction, or posted in part
+    bool has_put = false;     // `put` waits for the network; it is the descriptor at next
+    bool is_value = false;    // of put_value(); the value is in from_offset
+    bool is_flushing = false;
+    bool has_failed = false;
+  };
+
+  Proxy(Runtime& runtime, NetEndpoint& endpoint) : runtime_(runtime), endpoint_(endpoint) {}
+  bool serve(Lane& lane);
+  NetPost step(Lane& lane);
+  NetPost post(Lane& lane);
+  void fail(Lane& lane);
+
+  Runtime& runtime_;
+  NetEndpoint& endpoint_;
+  ProxyRing* rings_ = nullptr;
+  std::deque<Lane> lanes_;  // the reserved ring first
+};
+
+}  // namespace switchyard
