@@ -4,11 +4,11 @@
 
 #include <algorithm>
 
-#include "platform/host/wait.hpp"
-#include "base/failpoint.hpp"
 #include "base/env.hpp"
+#include "base/failpoint.hpp"
 #include "base/log.hpp"
 #include "platform/host/pin.hpp"
+#include "platform/host/wait.hpp"
 
 namespace switchyard {
 namespace {
@@ -211,9 +211,11 @@ Result<std::unique_ptr<Communicator>> Communicator::split(int color, int key) {
 
 Status Communicator::barrier() {
   const TraceSpan span(trace(), TracePhase::kBarrier, kNoTracePeer, 0);
-  // After it peers may take their windows away.
+  // After it peers may take their windows away, and what they sent before is here.
   settle_network();
-  return job_->bootstrap().barrier(comm_id_, members_, deadline());
+  const Status met = job_->bootstrap().barrier(comm_id_, members_, deadline());
+  if (net_ != nullptr) net_->catch_up();
+  return met;
 }
 
 Result<Window*> Communicator::register_window(void* memory, size_t num_bytes) {

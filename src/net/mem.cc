@@ -77,6 +77,7 @@ class MemEndpoint final : public NetEndpoint {
 
   NetPost flush() override { return aborted_.load(std::memory_order_relaxed) ? NetPost::kFailed : NetPost::kPosted; }
   bool progress() override { return false; }
+  void catch_up() override {}
   uint64_t bytes_in_flight() const override { return 0; }
   void abort() override { aborted_.store(true, std::memory_order_relaxed); }
   Status error() const override {

@@ -47,6 +47,8 @@ class NetEndpoint : public Progressed {
   virtual NetPost flush() = 0;
   // Here and for peers that write to this rank.
   bool progress() override = 0;
+  // Applies what has been delivered here. May wait for another thread that is at it.
+  virtual void catch_up() = 0;
   // Of puts whose sources are not reusable yet.
   virtual uint64_t bytes_in_flight() const = 0;
   // Ends every operation in flight; later posts fail.

@@ -102,6 +102,7 @@ class OfiEndpoint final : public NetEndpoint {
               uint64_t num_bytes) override;
   NetPost flush() override;
   bool progress() override;
+  void catch_up() override;
   uint64_t bytes_in_flight() const override { return bytes_in_flight_.load(std::memory_order_relaxed); }
   void abort() override { fail(Status::invalid_usage("the network endpoint was aborted")); }
   Status error() const override;
@@ -456,6 +457,11 @@ NetPost OfiEndpoint::flush() {
 }
 
 // ---- completions ----
+
+void OfiEndpoint::catch_up() {
+  const std::lock_guard lock(mutex_);
+  while (poll()) continue;
+}
 
 bool OfiEndpoint::progress() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
