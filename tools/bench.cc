@@ -1,12 +1,11 @@
 // `switchyard bench ep`: dispatch and combine on this machine, beside the memory bound and a baseline.
-#include <fmt/format.h>
-
-#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "bench/ep/jobs.hpp"
 #include "bench/ep/spec.hpp"
+#include "tools/bench_command.hpp"
 #include "tools/bench_figures.hpp"
 #include "tools/bench_launch.hpp"
 #include "tools/bench_report.hpp"
@@ -22,11 +21,6 @@ struct BenchOptions {
   bool figures = false;
   std::string json_path;
 };
-
-void fail(const Status& status, int exit_code) {
-  fmt::print(stderr, "switchyard bench: {}\n", status.message());
-  finish(exit_code);
-}
 
 void add_options(CLI::App& command, BenchOptions& options) {
   bench::EpSpec& spec = options.spec;
@@ -73,12 +67,6 @@ Status check_host_only(const BenchOptions& options) {
                                     " measures CPUs, not --platform ", options.spec.platform));
 }
 
-// The file must be writable before minutes of measuring, not after.
-Status check_writable(const std::string& path) {
-  if (path.empty() || std::ofstream(path, std::ios::app)) return {};
-  return Status::invalid_argument(text("cannot write '", path, "'; name a file in a folder that exists"));
-}
-
 bool all_well(const nlohmann::json& results) {
   for (const nlohmann::json& run : results["runs"]) {
     if (run["errors"].get<uint64_t>() != 0) return false;
@@ -92,7 +80,7 @@ bool all_well(const nlohmann::json& results) {
 void bench_ep(const BenchOptions& options) {
   for (const Status& status :
        {bench::validate(options.spec), check_host_only(options), check_writable(options.json_path)}) {
-    if (!status.ok()) return fail(status, kExitUsage);
+    if (!status.ok()) return fail_bench(status, kExitUsage);
   }
   nlohmann::json results;
   if (options.figures) {
@@ -100,13 +88,13 @@ void bench_ep(const BenchOptions& options) {
     print_figures(results["figures"]);
   } else {
     auto run = measure_run(options.spec, options.baselines);
-    if (!run.ok()) return fail(run.status(), kExitFailure);
+    if (!run.ok()) return fail_bench(run.status(), kExitFailure);
     print_run(run.value());
     results = {{"runs", {std::move(run).value()}}};
   }
   if (!options.json_path.empty()) {
     if (const Status written = write_json(options.json_path, results); !written.ok())
-      return fail(written, kExitFailure);
+      return fail_bench(written, kExitFailure);
   }
   if (!all_well(results)) finish(kExitFailure);
 }
@@ -125,13 +113,10 @@ void register_bench(CLI::App& app) {
     bench_ep(*options);
   });
 
-  // What bench starts through `switchyard run`; not for people.
-  const auto folder = std::make_shared<std::string>();
-  CLI::App* rank = bench->add_subcommand("ep-rank", "")->group("");
-  rank->add_option("folder", *folder)->required();
-  rank->callback([folder] {
-    if (const Status status = run_bench_rank(*folder); !status.ok()) fail(status, kExitFailure);
+  add_rank_command(*bench, "ep-rank", [](const nlohmann::json& job, Communicator& comm) {
+    return bench::run_job(job.get<bench::EpSpec>(), comm);
   });
+  register_bench_gin(*bench);
 }
 
 }  // namespace switchyard::tools

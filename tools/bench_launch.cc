@@ -30,23 +30,6 @@ Result<std::string> own_path() {
 std::string job_path(const std::string& folder) { return folder + "/job.json"; }
 std::string result_path(const std::string& folder) { return folder + "/result.json"; }
 
-Result<nlohmann::json> run_as_processes(const bench::EpSpec& spec) {
-  SWITCHYARD_ASSIGN(const std::string self, own_path());
-  SWITCHYARD_ASSIGN(const TemporaryFolder folder, TemporaryFolder::create());
-  SWITCHYARD_TRY(write_json(job_path(folder.path()), spec));
-  std::vector<std::string> arguments{
-      self, "run", "--ranks", std::to_string(spec.ranks), "--timeout", std::to_string(kJobSeconds)};
-  if (spec.nodes > 1) arguments.insert(arguments.end(), {"--nodes", std::to_string(spec.nodes)});
-  if (!spec.net.empty()) arguments.insert(arguments.end(), {"--net", spec.net});
-  arguments.insert(arguments.end(), {"--", self, "bench", "ep-rank", folder.path()});
-  SWITCHYARD_ASSIGN(const Captured ended,
-                    capture(std::move(arguments), Deadline::after_ns((kJobSeconds + kGraceSeconds) * kSecond)));
-  if (ended.report.failed()) {
-    return Status::remote(text("the ranks ", ended.report.reason, ":\n", ended.error, ended.output));
-  }
-  return read_json(result_path(folder.path()));
-}
-
 Communicator::Options options_for([[maybe_unused]] const bench::EpSpec& spec) {
 #if defined(SWITCHYARD_HAVE_CUDA)
   if (spec.platform == "cuda") {
@@ -85,18 +68,38 @@ Result<std::string> own_folder() {
   return std::filesystem::path(path).parent_path().string();
 }
 
-Result<nlohmann::json> run_bench_job(const bench::EpSpec& spec) {
-  return spec.threads ? run_as_threads(spec) : run_as_processes(spec);
+Result<nlohmann::json> run_rank_processes(const nlohmann::json& job, const RankLaunch& launch) {
+  SWITCHYARD_ASSIGN(const std::string self, own_path());
+  SWITCHYARD_ASSIGN(const TemporaryFolder folder, TemporaryFolder::create());
+  SWITCHYARD_TRY(write_json(job_path(folder.path()), job));
+  std::vector<std::string> arguments{
+      self, "run", "--ranks", std::to_string(launch.ranks), "--timeout", std::to_string(kJobSeconds)};
+  if (launch.nodes > 1) arguments.insert(arguments.end(), {"--nodes", std::to_string(launch.nodes)});
+  if (!launch.net.empty()) arguments.insert(arguments.end(), {"--net", launch.net});
+  arguments.insert(arguments.end(), {"--", self, "bench", launch.command, folder.path()});
+  SWITCHYARD_ASSIGN(const Captured ended,
+                    capture(std::move(arguments), Deadline::after_ns((kJobSeconds + kGraceSeconds) * kSecond)));
+  if (ended.report.failed()) {
+    return Status::remote(text("the ranks ", ended.report.reason, ":\n", ended.error, ended.output));
+  }
+  return read_json(result_path(folder.path()));
 }
 
-Status run_bench_rank(const std::string& folder) {
+Result<nlohmann::json> run_bench_job(const bench::EpSpec& spec) {
+  if (spec.threads) return run_as_threads(spec);
+  return run_rank_processes(spec, {spec.ranks, spec.nodes, spec.net, "ep-rank"});
+}
+
+Status run_bench_rank(const std::string& folder, const RankBody& body) {
   SWITCHYARD_ASSIGN(const nlohmann::json job, read_json(job_path(folder)));
   const auto environment = process_environment();
   SWITCHYARD_ASSIGN(const LaunchEnv launch, read_launch_env(environment));
   SWITCHYARD_ASSIGN(const UniqueId id, rendezvous(launch, environment, Deadline::after_ns(30 * kSecond)));
+  Communicator::Options options;
+  options.gin = job.value("gin", "");
   SWITCHYARD_ASSIGN(const std::unique_ptr<Communicator> comm,
-                    Communicator::create(id, launch.rank, launch.num_ranks, {}));
-  SWITCHYARD_ASSIGN(const nlohmann::json result, bench::run_job(job.get<bench::EpSpec>(), *comm));
+                    Communicator::create(id, launch.rank, launch.num_ranks, options));
+  SWITCHYARD_ASSIGN(const nlohmann::json result, body(job, *comm));
   if (launch.rank == 0) SWITCHYARD_TRY(write_json(result_path(folder), result));
   return {};
 }

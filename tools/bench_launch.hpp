@@ -6,18 +6,30 @@
 // ERRORS     what the ranks said, if one of them failed.
 // BLOCKING   until the ranks have ended, at most some minutes.
 #pragma once
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "bench/ep/spec.hpp"
+#include "comm/communicator.hpp"
 #include "switchyard/status.hpp"
 
 namespace switchyard::tools {
 
 Result<nlohmann::json> run_bench_job(const bench::EpSpec& spec);
 
-// What such a process does: takes the job from the folder and, as rank 0, leaves the result there.
-Status run_bench_rank(const std::string& folder);
+struct RankLaunch {
+  int ranks;
+  int nodes;
+  std::string net;      // empty: the library's choice
+  std::string command;  // of `switchyard bench`, that a rank runs
+};
+Result<nlohmann::json> run_rank_processes(const nlohmann::json& job, const RankLaunch& launch);
+
+// What such a process does: takes the job from the folder and, as rank 0, leaves the result there. A job's "gin" says how
+// kernels reach the network.
+using RankBody = std::function<Result<nlohmann::json>(const nlohmann::json& job, Communicator& comm)>;
+Status run_bench_rank(const std::string& folder, const RankBody& body);
 
 // The folder that this program lies in; others of the same build are its neighbours.
 Result<std::string> own_folder();

@@ -1,9 +1,5 @@
 #include "net/ofi.hpp"
 
-#include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <net/if.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -12,7 +8,6 @@
 #include <mutex>
 
 #include "base/checked.hpp"
-#include "base/env.hpp"
 #include "base/log.hpp"
 #include "net/ofi_fabric.hpp"
 #include "net/progress.hpp"
@@ -21,8 +16,6 @@
 
 namespace switchyard {
 namespace {
-
-constexpr const char* kDefaultProvider = "tcp;ofi_rxm";
 
 // What a write carries to the target, in 64 bits: who, which number, and a signal if it is small.
 //   rank 14 | sequence 14 | word 20 | value 16
@@ -61,33 +54,6 @@ struct RegionOffer {
   uint64_t base;  // added to offsets
   uint64_t num_bytes;
 };
-
-// The IP address that peers shall use: of the interface that SWITCHYARD_INTERFACE names; else loopback if all ranks are on
-// this machine, else the first interface that is up and is not loopback.
-Result<std::string> own_address(bool one_machine) {
-  const std::string wanted = env().interface;
-  ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) return Status::system_error("listing network interfaces");
-  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, &freeifaddrs);
-  std::string known;
-  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET || !(entry->ifa_flags & IFF_UP)) continue;
-    char text_form[INET_ADDRSTRLEN];
-    const auto* address = reinterpret_cast<const sockaddr_in*>(entry->ifa_addr);
-    if (inet_ntop(AF_INET, &address->sin_addr, text_form, sizeof(text_form)) == nullptr) continue;
-    const bool loopback = (entry->ifa_flags & IFF_LOOPBACK) != 0;
-    known += text(known.empty() ? "" : ", ", entry->ifa_name);
-    if (wanted.empty() ? loopback == one_machine : wanted == entry->ifa_name) return std::string(text_form);
-  }
-  return Status::invalid_usage(wanted.empty() ? text("no network interface that is up has an IPv4 address; up are: ", known)
-                                              : text("SWITCHYARD_INTERFACE names '", wanted,
-                                                     "', which has no IPv4 address or is down; up are: ", known));
-}
-
-std::string provider_of(const std::string& name) {
-  const size_t colon = name.find(':');
-  return colon == std::string::npos ? kDefaultProvider : name.substr(colon + 1);
-}
 
 class OfiEndpoint final : public NetEndpoint {
  public:
@@ -201,10 +167,9 @@ Result<std::unique_ptr<NetEndpoint>> OfiEndpoint::connect(const NetContext& cont
   if (num_ranks >= (size_t{1} << kRankBits)) {
     return Status::invalid_usage(text("network plugin 'ofi' joins up to ", (1 << kRankBits) - 1, " ranks, not ", num_ranks));
   }
-  SWITCHYARD_ASSIGN(const std::string address, own_address(context.machine_ranks.count == int(num_ranks)));
-  SWITCHYARD_ASSIGN(OfiFabric fabric, OfiFabric::open(provider_of(context.name), address));
+  SWITCHYARD_ASSIGN(OfiFabric fabric, OfiFabric::open(context.name, context.machine_ranks.count == int(num_ranks)));
   log(LogLevel::kInfo, "rank ", context.window.rank, ": network ofi, provider ", fabric.info->fabric_attr->prov_name,
-      ", interface ", fabric.info->domain_attr->name, ", address ", address);
+      ", interface ", fabric.info->domain_attr->name, ", address ", fabric.address);
   std::unique_ptr<OfiEndpoint> endpoint(new OfiEndpoint(context, std::move(fabric)));
   SWITCHYARD_TRY(endpoint->meet(deadline));
   SWITCHYARD_TRY(ProgressThreads::instance().add(*endpoint));

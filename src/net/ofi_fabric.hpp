@@ -38,14 +38,16 @@ inline Status fabric_error(const std::string& what, int64_t error) {
 struct OfiFabric {
   static constexpr size_t kMaxAddressBytes = 64;
 
-  // Opens an endpoint of this provider that peers reach at `address`, an IP address of this machine.
-  static Result<OfiFabric> open(const std::string& provider, const std::string& address);
+  // Opens an endpoint of the provider that a network's name asks for, "ofi" or "ofi:PROVIDER", at an address that peers
+  // reach: of SWITCHYARD_INTERFACE, or chosen by whether all of them are on one machine.
+  static Result<OfiFabric> open(const std::string& name, bool one_machine);
 
   // What peers need to reach this endpoint.
   Result<std::vector<std::byte>> name() const;
   Result<fi_addr_t> add_peer(const std::byte* peer_name) const;
   bool needs(uint64_t mr_mode) const { return (info->domain_attr->mr_mode & mr_mode) != 0; }
 
+  std::string address;
   InfoPtr info;
   FidPtr<fid_fabric> fabric;
   FidPtr<fid_domain> domain;

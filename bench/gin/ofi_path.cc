@@ -1,0 +1,127 @@
+// What plain libfabric calls reach: no library of ours between them and the measurement, but the same provider.
+#include "bench/gin/path.hpp"
+#if SWITCHYARD_HAVE_OFI
+#include <array>
+#include <cstring>
+#include <vector>
+
+#include "net/ofi_fabric.hpp"
+#endif
+
+namespace switchyard::bench {
+
+#if SWITCHYARD_HAVE_OFI
+namespace {
+
+constexpr size_t kMaxInFlight = 128;
+
+class OverOfi final : public GinPath {
+ public:
+  explicit OverOfi(OfiFabric fabric) : fabric_(std::move(fabric)), memory_(2 * kMaxGinBytes) {}
+
+  Status connect(Communicator& comm) {
+    struct Offer {
+      std::array<std::byte, OfiFabric::kMaxAddressBytes> name;
+      uint64_t key;
+      uint64_t base;
+    };
+    fid_mr* registration = nullptr;
+    constexpr uint64_t kAccess = FI_WRITE | FI_REMOTE_WRITE;
+    if (const int error = fi_mr_reg(fabric_.domain.get(), memory_.data(), memory_.size(), kAccess, 0, 1, 0, &registration,
+                                    nullptr)) {
+      return fabric_error("fi_mr_reg", error);
+    }
+    registration_.reset(registration);
+    if (fabric_.needs(FI_MR_ENDPOINT)) {
+      fi_mr_bind(registration, &fabric_.endpoint->fid, 0);
+      fi_mr_enable(registration);
+    }
+    descriptor_ = fi_mr_desc(registration);
+    SWITCHYARD_ASSIGN(const std::vector<std::byte> name, fabric_.name());
+    Offer mine{{}, fi_mr_key(registration), fabric_.needs(FI_MR_VIRT_ADDR) ? reinterpret_cast<uint64_t>(memory_.data()) : 0};
+    std::memcpy(mine.name.data(), name.data(), std::min(mine.name.size(), name.size()));
+    SWITCHYARD_ASSIGN(const std::vector<Offer> offers, comm.exchange(mine));
+    const Offer& theirs = offers[size_t(1 - comm.rank())];
+    SWITCHYARD_ASSIGN(peer_, fabric_.add_peer(theirs.name.data()));
+    key_ = theirs.key;
+    base_ = theirs.base;
+    return {};
+  }
+
+  bool put(uint64_t num_bytes) override {
+    while (num_in_flight_ >= kMaxInFlight) {
+      if (!poll()) return false;
+    }
+    iovec local{memory_.data(), num_bytes};
+    fi_rma_iov remote{base_ + kMaxGinBytes, num_bytes, key_};
+    fi_msg_rma message{};
+    message.msg_iov = &local;
+    message.desc = &descriptor_;
+    message.iov_count = 1;
+    message.addr = peer_;
+    message.rma_iov = &remote;
+    message.rma_iov_count = 1;
+    message.context = &contexts_[next_context_++ % contexts_.size()];
+    message.data = 1;
+    const uint64_t inject = num_bytes <= fabric_.info->tx_attr->inject_size ? FI_INJECT : uint64_t{0};
+    for (;;) {
+      const int64_t posted =
+          fi_writemsg(fabric_.endpoint.get(), &message, FI_REMOTE_CQ_DATA | FI_COMPLETION | inject);
+      if (posted == 0) break;
+      if (posted != -FI_EAGAIN || !poll()) return false;
+    }
+    ++num_in_flight_;
+    return true;
+  }
+  bool await(uint64_t num_told) override {
+    Backoff backoff;
+    while (num_told_ < num_told) {
+      const uint64_t before = num_told_ + num_in_flight_;
+      if (!poll()) return false;
+      if (num_told_ + num_in_flight_ != before) backoff.reset();
+      else backoff.pause();
+      if (backoff.waited_ns() > 30'000'000'000) return false;
+    }
+    return true;
+  }
+
+ private:
+  bool poll() {
+    fi_cq_data_entry entries[32];
+    const int64_t count = fi_cq_read(fabric_.completions.get(), entries, std::size(entries));
+    if (count == -FI_EAGAIN) return true;
+    if (count < 0) return false;
+    for (int64_t i = 0; i < count; ++i) {
+      if (entries[i].flags & FI_REMOTE_CQ_DATA) ++num_told_;
+      else --num_in_flight_;
+    }
+    return true;
+  }
+
+  OfiFabric fabric_;
+  std::vector<char> memory_;  // first half: mine; second half: the peer's
+  FidPtr<fid_mr> registration_;
+  void* descriptor_ = nullptr;
+  fi_addr_t peer_ = FI_ADDR_UNSPEC;
+  uint64_t key_ = 0, base_ = 0;
+  std::array<fi_context2, 2 * kMaxInFlight> contexts_{};
+  size_t next_context_ = 0;
+  size_t num_in_flight_ = 0;
+  uint64_t num_told_ = 0;
+};
+
+}  // namespace
+#endif
+
+Result<GinPathPtr> make_ofi_path([[maybe_unused]] Communicator& comm, [[maybe_unused]] const std::string& net) {
+#if SWITCHYARD_HAVE_OFI
+  SWITCHYARD_ASSIGN(OfiFabric fabric, OfiFabric::open(net, /*one_machine=*/true));
+  auto path = std::make_unique<OverOfi>(std::move(fabric));
+  SWITCHYARD_TRY(path->connect(comm));
+  return GinPathPtr(std::move(path));
+#else
+  return Status::invalid_usage("built without libfabric; install libfabric-dev and configure again");
+#endif
+}
+
+}  // namespace switchyard::bench

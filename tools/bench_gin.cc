@@ -1,0 +1,132 @@
+// `switchyard bench gin`: puts and signals between two ranks, beside what plain stores or plain libfabric calls reach.
+#include <fmt/format.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "bench/gin/job.hpp"
+#include "tools/bench_command.hpp"
+#include "tools/exit_codes.hpp"
+
+namespace switchyard::tools {
+namespace {
+
+// Targets of the project (docs/figures.md).
+constexpr double kMaxDirectRtt = 1.2;        // at 8 B, times raw
+constexpr double kMinDirectBandwidth = 0.9;  // from 64 KiB, of raw
+constexpr double kMinProxyBandwidth = 0.8;
+constexpr double kMaxPostNs = 40;        // proxy
+constexpr double kMaxBehindBulk = 5;     // proxy: p95 of a signal, times the idle one
+constexpr uint64_t kBulkSize = 64 << 10;
+
+struct GinOptions {
+  std::vector<std::string> backends{"lsa", "direct", "proxy"};
+  std::vector<std::string> nets{"mem", "ofi"};
+  std::vector<uint64_t> sizes{8, 64, 512, 4096, 16384, 65536, 262144, 1048576, 4194304};
+  int rounds = 15;
+  std::string json_path;
+};
+
+void print_gin_run(const nlohmann::json& run) {
+  const std::string post = run.contains("post_ns") ? fmt::format("{:8.1f}", run["post_ns"].get<double>()) : "       -";
+  fmt::print("{:7} {:10} {:>8} {:9.1f} {:9.1f} {:9.1f} {:6.2f} {:10.0f} {:8.2f} {:8.2f} {:6.2f} {}\n",
+             run["backend"].get<std::string>(), run["net"].get<std::string>(), run["size"].get<uint64_t>(),
+             run["rtt_us"]["p50"].get<double>(), run["rtt_us"]["p95"].get<double>(),
+             run["raw_rtt_us"]["p50"].get<double>(), run["rtt_ratio"].get<double>(), run["rate_mps"].get<double>(),
+             run["gbps"].get<double>(), run["raw_gbps"].get<double>(), run["bandwidth_ratio"].get<double>(), post);
+}
+
+void print_behind_bulk(const nlohmann::json& result) {
+  fmt::print("{:7} {:10} signals: p95 {:.1f} us idle, {:.1f} us behind a stream of {} KiB puts ({}): {:.2f}x\n",
+             result["backend"].get<std::string>(), result["net"].get<std::string>(),
+             result["idle_us"]["p95"].get<double>(), result["loaded_us"]["p95"].get<double>(),
+             result["bulk_bytes"].get<uint64_t>() / 1024, result["bulk_puts"].get<uint64_t>(),
+             result["p95_ratio"].get<double>());
+}
+
+// What the project promises of these results; nothing where there is no promise.
+void add_figures(const nlohmann::json& result, nlohmann::json& figures) {
+  const auto add = [&](const std::string& what, const nlohmann::json& run, double value, double target, bool at_most) {
+    figures.push_back({{"figure", text(what, ", ", run["backend"].get<std::string>(), " ", run["net"].get<std::string>())},
+                       {"value", value},
+                       {"target", target},
+                       {"met", at_most ? value <= target : value >= target}});
+  };
+  for (const nlohmann::json& run : result["runs"]) {
+    const bool proxy = run["backend"] == "proxy";
+    if (run["net"] == "mem") {
+      if (proxy && run.contains("post_ns")) add("ns to post a descriptor", run, run["post_ns"], kMaxPostNs, true);
+      continue;
+    }
+    const uint64_t size = run["size"];
+    if (!proxy && size == 8) add("round trip of 8 B, times raw", run, run["rtt_ratio"], kMaxDirectRtt, true);
+    if (proxy && run.contains("post_ns")) add("ns to post a descriptor", run, run["post_ns"], kMaxPostNs, true);
+    if (size >= kBulkSize) {
+      add(text("bandwidth of ", size / 1024, " KiB, of raw"), run, run["bandwidth_ratio"],
+          proxy ? kMinProxyBandwidth : kMinDirectBandwidth, false);
+    }
+  }
+  const nlohmann::json bulk = result.value("behind_bulk", nlohmann::json());
+  if (bulk.is_object() && bulk["backend"] == "proxy" && bulk["net"] != "mem") {
+    add("p95 of a signal behind bulk data, times idle", bulk, bulk["p95_ratio"], kMaxBehindBulk, true);
+  }
+}
+
+void bench_gin(const GinOptions& options) {
+  if (const Status status = check_writable(options.json_path); !status.ok()) return fail_bench(status, kExitUsage);
+  nlohmann::json all{{"runs", nlohmann::json::array()}, {"behind_bulk", nlohmann::json::array()}, {"figures", nlohmann::json::array()}};
+  fmt::print("{:7} {:10} {:>8} {:>9} {:>9} {:>9} {:>6} {:>10} {:>8} {:>8} {:>6} {:>8}\n", "backend", "net", "bytes", "rtt us",
+             "p95", "raw rtt", "ratio", "puts/s", "Gbit/s", "raw", "ratio", "post ns");
+  for (const std::string& net : options.nets) {
+    for (const std::string& backend : options.backends) {
+      if (backend == "lsa" && net != "mem") continue;  // it knows no network
+      const bench::GinSpec spec{backend, net, options.sizes, options.rounds, true};
+      nlohmann::json job = spec;
+      job["gin"] = backend == "lsa" ? "" : backend;
+      auto result = run_rank_processes(job, {2, spec.nodes(), net, "gin-rank"});
+      if (!result.ok()) return fail_bench(result.status(), kExitFailure);
+      for (const nlohmann::json& run : (*result)["runs"]) {
+        print_gin_run(run);
+        all["runs"].push_back(run);
+      }
+      if (result->contains("behind_bulk")) {
+        print_behind_bulk((*result)["behind_bulk"]);
+        all["behind_bulk"].push_back((*result)["behind_bulk"]);
+      }
+      add_figures(*result, all["figures"]);
+    }
+  }
+  for (const nlohmann::json& figure : all["figures"]) {
+    fmt::print("{:66} {:10.2f}  target {:7.2f}  {}\n", figure["figure"].get<std::string>(), figure["value"].get<double>(),
+               figure["target"].get<double>(), figure["met"].get<bool>() ? "met" : "MISSED");
+  }
+  if (options.json_path.empty()) return;
+  if (const Status written = write_json(options.json_path, all); !written.ok()) fail_bench(written, kExitFailure);
+}
+
+}  // namespace
+
+void register_bench_gin(CLI::App& bench) {
+  const auto options = std::make_shared<GinOptions>();
+  CLI::App* gin = bench.add_subcommand("gin", "Puts and signals between two ranks, beside raw stores and libfabric");
+  gin->add_option("--backend", options->backends, "direct, proxy, lsa; several with commas")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"direct", "proxy", "lsa"}));
+  gin->add_option("--net", options->nets, "network plugins; several with commas")->delimiter(',');
+  gin->add_option("--sizes", options->sizes, "bytes of a put; several with commas")
+      ->delimiter(',')
+      ->check(CLI::Range(uint64_t{8}, uint64_t{4} << 20));
+  gin->add_option("--rounds", options->rounds, "pairs of raw and ours, in turns")->check(CLI::Range(1, 10000));
+  gin->add_option("--json", options->json_path, "also write the results to this file");
+  gin->footer(
+      "Two ranks as processes of this machine: lsa inside one node, direct and proxy between two pretended ones. Raw is\n"
+      "plain stores beside mem, plain libfabric calls beside ofi. Ratios are medians over the rounds.\n"
+      "A figure that misses its target is no failure.");
+  gin->callback([options] { bench_gin(*options); });
+  add_rank_command(bench, "gin-rank", [](const nlohmann::json& job, Communicator& comm) {
+    return bench::run_gin_job(job.get<bench::GinSpec>(), comm);
+  });
+}
+
+}  // namespace switchyard::tools
