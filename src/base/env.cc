@@ -32,7 +32,9 @@ void read_number(const char* name, Field& field, uint64_t low, uint64_t high) {
   else warn_ignored(name, value, text("a number from ", low, " to ", high).c_str());
 }
 
-Env read_all() {
+}  // namespace
+
+Env read_env() {
   Env e;
   const std::string level = read("SWITCHYARD_LOG");
   if (level == "error") e.log_level = LogLevel::kError;
@@ -43,6 +45,8 @@ Env read_all() {
   read_number("SWITCHYARD_TIMEOUT_MS", e.timeout_ms, 1, 86'400'000);
   read_flag("SWITCHYARD_PIN", e.pin);
   e.net = read("SWITCHYARD_NET");
+  read_flag("SWITCHYARD_NET_CHECKSUM", e.net_checksum);
+  e.net_faults = read("SWITCHYARD_NET_FAULTS");
   e.interface = read("SWITCHYARD_INTERFACE");
   read_number("SWITCHYARD_POLL_US", e.poll_us, 0, 10'000'000);
   read_number("SWITCHYARD_TRACE_RECORDS", e.trace_records, 16, 1u << 24);
@@ -55,8 +59,9 @@ Env read_all() {
   read_flag("NCCL_EP_ENV_VERBOSE", e.ep_env_verbose);
   e.failpoints = read("SWITCHYARD_FAILPOINTS");
   for (const char* name : {"SWITCHYARD_LOG", "SWITCHYARD_NODE_ID", "SWITCHYARD_TIMEOUT_MS", "SWITCHYARD_PIN", "SWITCHYARD_NET",
-                           "SWITCHYARD_INTERFACE", "SWITCHYARD_POLL_US", "SWITCHYARD_TRACE_RECORDS", "NCCL_EP_TIMEOUT_MS",
-                           "NCCL_EP_DEBUG", "NCCL_EP_ENV_VERBOSE", "SWITCHYARD_FAILPOINTS"}) {
+                           "SWITCHYARD_NET_CHECKSUM", "SWITCHYARD_NET_FAULTS", "SWITCHYARD_INTERFACE", "SWITCHYARD_POLL_US",
+                           "SWITCHYARD_TRACE_RECORDS", "NCCL_EP_TIMEOUT_MS", "NCCL_EP_DEBUG", "NCCL_EP_ENV_VERBOSE",
+                           "SWITCHYARD_FAILPOINTS"}) {
     if (const std::string value = read(name); !value.empty()) {
       e.in_effect += text(e.in_effect.empty() ? "" : ", ", name, "=", value);
     }
@@ -64,10 +69,8 @@ Env read_all() {
   return e;
 }
 
-}  // namespace
-
 const Env& env() {
-  static const Env instance = read_all();
+  static const Env instance = read_env();
   return instance;
 }
 

@@ -20,6 +20,10 @@ struct Env {
   bool pin = false;
   // SWITCHYARD_NET: name of the network plugin. Default "mem" inside one node.
   std::string net;
+  // SWITCHYARD_NET_CHECKSUM: payloads between nodes carry checksums. Default off; equal on all ranks.
+  bool net_checksum = false;
+  // SWITCHYARD_NET_FAULTS: what the network shall get wrong, "seed=1,flip=0.01,..." (net/fault_plan.hpp; tests only).
+  std::string net_faults;
   // SWITCHYARD_INTERFACE: the network interface that listeners bind. Default lo for one machine.
   std::string interface;
   // SWITCHYARD_POLL_US: how long an idle worker polls before it sleeps. Default 200.
@@ -38,6 +42,9 @@ struct Env {
 };
 
 const Env& env();
+
+// The environment as it is now; the library itself uses env(). Exposed for fuzzers.
+Env read_env();
 
 // Parses one flag as described above; nothing if it is neither on nor off. Exposed for tests and fuzzers.
 std::optional<bool> parse_flag(const std::string& value);

@@ -60,6 +60,7 @@ class Communicator {
     // Pretended node of this rank; none: SWITCHYARD_NODE_ID. Ranks that are threads share the environment.
     std::optional<int64_t> node_id{};
     std::string net = {};  // network between nodes; empty: SWITCHYARD_NET
+    NetDecorations net_decorations = {};
   };
 
   // COLLECTIVE over the ranks of the id.
