@@ -3,6 +3,7 @@ find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
 pkg_check_modules(SODIUM REQUIRED IMPORTED_TARGET libsodium)
+pkg_check_modules(XXHASH REQUIRED libxxhash)  # its header alone is used
 pkg_check_modules(HWLOC IMPORTED_TARGET hwloc)
 pkg_check_modules(OFI IMPORTED_TARGET libfabric)
 

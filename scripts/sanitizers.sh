@@ -13,7 +13,7 @@ asan_sets=(
   "nccl_ep_test lifetime_test"
   "bootstrap_test handshake_test frame_test"
   "ll_interleave_test"
-  "net_endpoint_test signal_order_test"
+  "net_endpoint_test signal_order_test net_fault_test net_checksum_test"
   "device_test stream_test rows_test"
 )
 areas="oracle;ep;capi;comm;net;device;platform"

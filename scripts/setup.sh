@@ -5,9 +5,10 @@ set -euo pipefail
 
 packages=(
   build-essential g++ cmake ninja-build ccache pkg-config                    # tool chain
-  libsodium-dev libhwloc-dev libhwy-dev libfabric-dev                        # the library
+  libsodium-dev libhwloc-dev libhwy-dev libfabric-dev libxxhash-dev          # the library
   libcli11-dev libfmt-dev nlohmann-json3-dev                                 # the switchyard command
   libgtest-dev libgmock-dev librapidcheck-dev                                # tests
+  nmap clang-16 libclang-rt-16-dev                                           # tests: strangers, fuzzers
   libbenchmark-dev openmpi-bin libopenmpi-dev                                # benchmarks and their baseline
 )
 

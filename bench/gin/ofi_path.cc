@@ -18,6 +18,7 @@ constexpr size_t kMaxInFlight = 128;
 class OverOfi final : public GinPath {
  public:
   explicit OverOfi(OfiFabric fabric) : fabric_(std::move(fabric)), memory_(2 * kMaxGinBytes) {}
+  ~OverOfi() override { fabric_.endpoint.reset(); }  // before the memory that it may still write or read
 
   Status connect(Communicator& comm) {
     struct Offer {

@@ -32,7 +32,9 @@ void read_number(const char* name, Field& field, uint64_t low, uint64_t high) {
   else warn_ignored(name, value, text("a number from ", low, " to ", high).c_str());
 }
 
-Env read_all() {
+}  // namespace
+
+Env read_env() {
   Env e;
   const std::string level = read("SWITCHYARD_LOG");
   if (level == "error") e.log_level = LogLevel::kError;
@@ -45,6 +47,8 @@ Env read_all() {
   e.net = read("SWITCHYARD_NET");
   e.gin = read("SWITCHYARD_GIN");
   read_number("SWITCHYARD_PROGRESS_THREADS", e.progress_threads, 1, 64);
+  read_flag("SWITCHYARD_NET_CHECKSUM", e.net_checksum);
+  e.net_faults = read("SWITCHYARD_NET_FAULTS");
   e.interface = read("SWITCHYARD_INTERFACE");
   read_number("SWITCHYARD_POLL_US", e.poll_us, 0, 10'000'000);
   read_number("SWITCHYARD_TRACE_RECORDS", e.trace_records, 16, 1u << 24);
@@ -56,10 +60,11 @@ Env read_all() {
   read_flag("NCCL_EP_DEBUG", e.ep_debug);
   read_flag("NCCL_EP_ENV_VERBOSE", e.ep_env_verbose);
   e.failpoints = read("SWITCHYARD_FAILPOINTS");
-  for (const char* name : {"SWITCHYARD_LOG", "SWITCHYARD_NODE_ID", "SWITCHYARD_TIMEOUT_MS", "SWITCHYARD_PIN", "SWITCHYARD_NET", "SWITCHYARD_GIN",
-                           "SWITCHYARD_PROGRESS_THREADS",
-                           "SWITCHYARD_INTERFACE", "SWITCHYARD_POLL_US", "SWITCHYARD_TRACE_RECORDS", "NCCL_EP_TIMEOUT_MS",
-                           "NCCL_EP_DEBUG", "NCCL_EP_ENV_VERBOSE", "SWITCHYARD_FAILPOINTS"}) {
+  for (const char* name :
+       {"SWITCHYARD_LOG", "SWITCHYARD_NODE_ID", "SWITCHYARD_TIMEOUT_MS", "SWITCHYARD_PIN", "SWITCHYARD_NET", "SWITCHYARD_GIN",
+        "SWITCHYARD_PROGRESS_THREADS", "SWITCHYARD_NET_CHECKSUM", "SWITCHYARD_NET_FAULTS", "SWITCHYARD_INTERFACE",
+        "SWITCHYARD_POLL_US", "SWITCHYARD_TRACE_RECORDS", "NCCL_EP_TIMEOUT_MS", "NCCL_EP_DEBUG", "NCCL_EP_ENV_VERBOSE",
+        "SWITCHYARD_FAILPOINTS"}) {
     if (const std::string value = read(name); !value.empty()) {
       e.in_effect += text(e.in_effect.empty() ? "" : ", ", name, "=", value);
     }
@@ -67,10 +72,8 @@ Env read_all() {
   return e;
 }
 
-}  // namespace
-
 const Env& env() {
-  static const Env instance = read_all();
+  static const Env instance = read_env();
   return instance;
 }
 

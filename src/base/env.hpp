@@ -24,6 +24,10 @@ struct Env {
   std::string gin;
   // SWITCHYARD_PROGRESS_THREADS: threads that help the networks of this process along. Default 1.
   uint64_t progress_threads = 1;
+  // SWITCHYARD_NET_CHECKSUM: payloads between nodes carry checksums. Default off; equal on all ranks.
+  bool net_checksum = false;
+  // SWITCHYARD_NET_FAULTS: what the network shall get wrong, "seed=1,flip=0.01,..." (net/fault_plan.hpp; tests only).
+  std::string net_faults;
   // SWITCHYARD_INTERFACE: the network interface that listeners bind. Default lo for one machine.
   std::string interface;
   // SWITCHYARD_POLL_US: how long an idle worker polls before it sleeps. Default 200.
@@ -42,6 +46,9 @@ struct Env {
 };
 
 const Env& env();
+
+// The environment as it is now; the library itself uses env(). Exposed for fuzzers.
+Env read_env();
 
 // Parses one flag as described above; nothing if it is neither on nor off. Exposed for tests and fuzzers.
 std::optional<bool> parse_flag(const std::string& value);

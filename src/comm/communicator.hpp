@@ -59,6 +59,7 @@ class Communicator {
     std::optional<int64_t> node_id{};
     std::string net = {};  // network between nodes; empty: SWITCHYARD_NET
     std::string gin = {};  // how kernels reach it: "direct" or "proxy"; empty: SWITCHYARD_GIN
+    NetDecorations net_decorations = {};
   };
 
   // COLLECTIVE over the ranks of the id.

@@ -17,7 +17,7 @@ bool post_with_patience(NetEndpoint& endpoint, Post post) {
         if (result == NetPost::kBusy) endpoint.progress();
         return result != NetPost::kBusy;
       },
-      Deadline::after_ns(30 * kSecond));
+      Deadline::after_ns(env().timeout_ms * kMillisecond));
   return result == NetPost::kPosted;
 }
 
@@ -32,11 +32,17 @@ constexpr NetCalls kDirectCalls = {
     },
     [](void* target) { return post_with_patience(endpoint_of(target), [&] { return endpoint_of(target).flush(); }); },
     [](void* target) { endpoint_of(target).progress(); },
+    [](void* target, int peer) { return endpoint_of(target).usable(peer); },
 };
 
 // Kernels write into the rings; all they call is for help.
-constexpr NetCalls kProxyCalls = {nullptr, nullptr, nullptr,
-                                  [](void* target) { static_cast<Proxy*>(target)->progress(); }};
+constexpr NetCalls kProxyCalls = {
+    nullptr,
+    nullptr,
+    nullptr,
+    [](void* target) { static_cast<Proxy*>(target)->progress(); },
+    [](void* target, int peer) { return static_cast<Proxy*>(target)->endpoint().usable(peer); },
+};
 
 Status check(const DeviceCommRequirements& requirements) {
   const auto in_range = [](const char* name, int value, int low) {
@@ -54,7 +60,7 @@ Status check(const DeviceCommRequirements& requirements) {
 Status Communicator::open_net_path() {
   const std::string asked = options_.gin.empty() ? env().gin : options_.gin;
   if (asked == "proxy") {
-    SWITCHYARD_ASSIGN(proxy_, Proxy::create(runtime_, *net_));
+    SWITCHYARD_ASSIGN(proxy_, Proxy::create(runtime_, *net_, num_ranks()));
     net_path_ = {proxy_.get(), &kProxyCalls, proxy_->rings(), Proxy::kNumBulkRings, timeout_ns_, health_->abort_word()};
     return {};
   }

@@ -378,7 +378,11 @@ Status Group::describe_failure(uint64_t word) const {
     case LlPhase::kOtherOperation:
       return Status::remote(who + " does another operation than this rank, combines another dispatch, or has other row"
                                   " sizes, top-k or layout: every rank must make the same calls in the same order");
-    case LlPhase::kNetwork: return Status::remote(who + " can't be reached over the network any more" + gone);
+    case LlPhase::kNetwork: {
+      const Status network = comm_.net() == nullptr ? Status() : comm_.net()->error();
+      return Status::remote(who + " can't be reached over the network any more" + gone +
+                            (network.ok() ? "" : ": " + network.message()));
+    }
     case LlPhase::kAborted: return Status::remote(who + " aborted");
     case LlPhase::kWindowMismatch: return Status::remote(who + " uses another window for this tensor");
     case LlPhase::kBadMessage: return Status::remote(who + " sent a count that is out of range");

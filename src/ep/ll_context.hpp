@@ -104,7 +104,10 @@ struct LlContext {
     if (seen > want || expelled_by(peer)) return give_up(peer, LlPhase::kOvertaken);
     if (failed_like(peer)) return Await::kGone;
     if (dead || (overdue && !has_time_left(peer))) return give_up(peer, phase);
-    if (remote(peer)) p.net_progress(*group().net);
+    if (remote(peer)) {
+      p.net_progress(*group().net);
+      if (!p.net_usable(*group().net, peer)) return give_up(peer, LlPhase::kNetwork);
+    }
     return failed() ? Await::kGone : Await::kNotYet;
   }
 

@@ -78,6 +78,7 @@ class MemEndpoint final : public NetEndpoint {
   NetPost flush() override { return aborted_.load(std::memory_order_relaxed) ? NetPost::kFailed : NetPost::kPosted; }
   bool progress() override { return false; }
   void catch_up() override {}
+  bool usable(int /*peer*/) const override { return !aborted_.load(std::memory_order_relaxed); }
   uint64_t bytes_in_flight() const override { return 0; }
   void abort() override { aborted_.store(true, std::memory_order_relaxed); }
   Status error() const override {

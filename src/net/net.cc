@@ -1,6 +1,11 @@
 #include "net/net.hpp"
 
+#include "base/env.hpp"
+#include "base/log.hpp"
+#include "net/checksum.hpp"
+#include "net/fault.hpp"
 #include "net/mem.hpp"
+#include "net/progress.hpp"
 #if SWITCHYARD_HAVE_OFI
 #include "net/ofi.hpp"
 #endif
@@ -40,6 +45,58 @@ Status check_capabilities(const NetPlugin& plugin, const NetCapabilities& needs)
   if (needs.device_memory && !has.device_memory) return lacks("access to GPU memory");
   if (has.max_message_bytes < needs.max_message_bytes) return lacks("messages that large");
   return {};
+}
+
+namespace {
+
+Result<std::optional<FaultPlan>> faults_wanted(const NetDecorations& wanted, int num_ranks) {
+  std::optional<FaultPlan> plan = wanted.faults;
+  if (!plan && !env().net_faults.empty()) {
+    const auto parsed = FaultPlan::parse(env().net_faults);
+    if (!parsed.ok()) return Status::invalid_argument("SWITCHYARD_NET_FAULTS: " + parsed.status().message());
+    plan = parsed.value();
+  }
+  if (!plan) return plan;
+  for (const auto& [peer, how] : plan->cut) {
+    if (peer < 0 || peer >= num_ranks) {
+      return Status::invalid_argument(text("SWITCHYARD_NET_FAULTS: cut=", peer, ", but ranks are 0..", num_ranks - 1));
+    }
+  }
+  return plan;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<NetEndpoint>> decorate(std::unique_ptr<NetEndpoint> endpoint, const NetPlugin& plugin,
+                                              const NetContext& context, const NetDecorations& wanted, Deadline deadline) {
+  const Window::Context& window = context.window;
+  const int num_ranks = int(window.members.size());
+  SWITCHYARD_ASSIGN(const std::optional<FaultPlan> faults, faults_wanted(wanted, num_ranks));
+  const uint32_t checksum = wanted.checksum.value_or(env().net_checksum);
+  // Ranks that disagree would wait for each other's registrations; here they learn why.
+  SWITCHYARD_ASSIGN(const std::vector<uint32_t> all,
+                    window.bootstrap.exchange_values(context.comm_id, window.members, checksum, deadline));
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank] == checksum) continue;
+    return Status::invalid_usage(text("rank ", window.rank, " has network checksums ", checksum ? "on" : "off", " and rank ",
+                                      rank, " has them ", checksum ? "off" : "on",
+                                      "; set SWITCHYARD_NET_CHECKSUM equally everywhere"));
+  }
+  NetEndpoint& plain = *endpoint;
+  if (faults) {
+    log(wanted.faults ? LogLevel::kInfo : LogLevel::kWarn, "rank ", window.rank,
+        ": the network makes mistakes on purpose, seed ", faults->seed);
+    endpoint = std::make_unique<FaultEndpoint>(std::move(endpoint), *faults, window.rank, num_ranks,
+                                               plugin.capabilities.ordered_puts);
+  }
+  if (checksum) {
+    SWITCHYARD_ASSIGN(endpoint, ChecksumEndpoint::create(std::move(endpoint), window.runtime, window.rank, num_ranks,
+                                                         deadline));
+  }
+  if (endpoint.get() == &plain) return endpoint;
+  SWITCHYARD_TRY(ProgressThreads::instance().add(*endpoint));
+  ProgressThreads::instance().remove(plain);
+  return endpoint;
 }
 
 }  // namespace switchyard

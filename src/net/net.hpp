@@ -12,10 +12,12 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
 #include "comm/window.hpp"
+#include "net/fault_plan.hpp"
 #include "net/progress.hpp"
 #include "switchyard/device/net.hpp"
 
@@ -51,9 +53,13 @@ class NetEndpoint : public Progressed {
   virtual void catch_up() = 0;
   // Of puts whose sources are not reusable yet.
   virtual uint64_t bytes_in_flight() const = 0;
+  // False once this peer, or everything, is lost: nothing goes there or comes from there any more.
+  virtual bool usable(int peer) const = 0;
   // Ends every operation in flight; later posts fail.
   virtual void abort() = 0;
   virtual Status error() const = 0;
+  // The endpoint that this one decorates; null: a plugin's own.
+  virtual NetEndpoint* inner() { return nullptr; }
 };
 
 struct NetContext {
@@ -68,6 +74,16 @@ struct NetPlugin {
   NetCapabilities capabilities;
   Result<std::unique_ptr<NetEndpoint>> (*connect)(const NetContext& context, Deadline deadline);
 };
+
+// What lies between an endpoint and those who post. Faults are each rank's own; checksums all ranks have or none.
+struct NetDecorations {
+  std::optional<FaultPlan> faults{};  // none: SWITCHYARD_NET_FAULTS
+  std::optional<bool> checksum{};     // none: SWITCHYARD_NET_CHECKSUM
+};
+// COLLECTIVE. The endpoint as it shall be used: checksums over faults over the plugin's. Whatever is outermost is what
+// the progress thread helps along.
+Result<std::unique_ptr<NetEndpoint>> decorate(std::unique_ptr<NetEndpoint> endpoint, const NetPlugin& plugin,
+                                              const NetContext& context, const NetDecorations& wanted, Deadline deadline);
 
 // What Gin needs of a network.
 inline constexpr NetCapabilities kGinNeeds{true, false, false, false, 1};

@@ -70,6 +70,9 @@ class OfiEndpoint final : public NetEndpoint {
   bool progress() override;
   void catch_up() override;
   uint64_t bytes_in_flight() const override { return bytes_in_flight_.load(std::memory_order_relaxed); }
+  bool usable(int peer) const override {
+    return !failed_.load(std::memory_order_relaxed) && !peers_[size_t(peer)].lost.load(std::memory_order_relaxed);
+  }
   void abort() override { fail(Status::invalid_usage("the network endpoint was aborted")); }
   Status error() const override;
 
@@ -83,6 +86,7 @@ class OfiEndpoint final : public NetEndpoint {
     uint32_t first_word;              // of its words in completion data; kNoWord: none
   };
   struct Peer {
+    std::atomic<bool> lost{false};  // its connection ended: nothing else is posted to it
     fi_addr_t address = FI_ADDR_UNSPEC;
     uint32_t next_sequence = 0;
     uint32_t num_in_flight = 0;
@@ -136,6 +140,8 @@ class OfiEndpoint final : public NetEndpoint {
     bytes_in_flight_.store(bytes_in_flight_.load(std::memory_order_relaxed) + num_bytes, std::memory_order_relaxed);
   }
   void fail(const Status& why);
+  void lose(int peer, const std::string& why);
+  void note(const Status& why);
 
   static constexpr size_t kNumReceives = 256;
   static constexpr uint64_t kPieceLimitNs = 30 * kSecond;
@@ -276,7 +282,7 @@ NetPost OfiEndpoint::posted(int64_t result, Operation* operation, const char* wh
     poll();
     return NetPost::kBusy;
   }
-  fail(Status::remote(text("rank ", rank_, ": ", what, " to rank ", peer, ": ", fi_strerror(int(-result)))));
+  lose(peer, text(what, ": ", fi_strerror(int(-result))));
   return NetPost::kFailed;
 }
 
@@ -312,7 +318,7 @@ uint32_t OfiEndpoint::word_of(const NetPut& put) const {
 
 NetPost OfiEndpoint::put_from(const NetPut& put, const Source& source) {
   if (failed_.load(std::memory_order_relaxed)) return NetPost::kFailed;
-  if (put.peer < 0 || size_t(put.peer) >= peers_.size()) return NetPost::kFailed;
+  if (put.peer < 0 || size_t(put.peer) >= peers_.size() || !usable(put.peer)) return NetPost::kFailed;
   if (put.signal_value != 0) {
     const Region* signals = find(put.signal_region);
     if (signals == nullptr || !range_fits(put.signal_offset, sizeof(uint64_t), signals->num_bytes)) return NetPost::kFailed;
@@ -342,7 +348,7 @@ NetPost OfiEndpoint::put_from(const NetPut& put, const Source& source) {
     return result != NetPost::kBusy;
   };
   if (wait_until(finish, Deadline::after_ns(kPieceLimitNs)) == WaitResult::kReady) return result;
-  fail(Status::remote(text("rank ", rank_, ": the network took only a part of a put to rank ", put.peer)));
+  lose(put.peer, "the network took only a part of a put");
   return NetPost::kFailed;
 }
 
@@ -515,15 +521,24 @@ void OfiEndpoint::take_failure() {
     return;
   }
   end(operation);
-  fail(Status::remote(text("rank ", rank_, ": the network lost rank ", peer, ": ", fi_strerror(entry.err))));
+  lose(peer, fi_strerror(entry.err));
 }
 
 // Any thread, with the endpoint's lock or without: abort() must not wait for it.
 void OfiEndpoint::fail(const Status& why) {
-  const std::lock_guard lock(error_mutex_);
-  if (!error_.ok()) return;
-  error_ = why;
+  note(why);
   failed_.store(true, std::memory_order_relaxed);  // carries nothing: who wants the reason takes the lock
+}
+
+// One peer; the others go on.
+void OfiEndpoint::lose(int peer, const std::string& why) {
+  if (peers_[size_t(peer)].lost.exchange(true, std::memory_order_relaxed)) return;
+  note(Status::remote(text("rank ", rank_, ": the network lost rank ", peer, ": ", why)));
+}
+
+void OfiEndpoint::note(const Status& why) {
+  const std::lock_guard lock(error_mutex_);
+  if (error_.ok()) error_ = why;
 }
 
 Status OfiEndpoint::error() const {

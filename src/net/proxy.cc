@@ -15,8 +15,8 @@ constexpr int kBatch = 32;  // operations of one ring before the others have the
 
 }  // namespace
 
-Result<std::unique_ptr<Proxy>> Proxy::create(Runtime& runtime, NetEndpoint& endpoint) {
-  std::unique_ptr<Proxy> proxy(new Proxy(runtime, endpoint));
+Result<std::unique_ptr<Proxy>> Proxy::create(Runtime& runtime, NetEndpoint& endpoint, int num_ranks) {
+  std::unique_ptr<Proxy> proxy(new Proxy(runtime, endpoint, num_ranks));
   constexpr size_t kNumBytes = sizeof(ProxyRing) * (kNumBulkRings + 1);
   SWITCHYARD_ASSIGN(void* memory, runtime.allocate_shared(kNumBytes));
   proxy->rings_ = static_cast<ProxyRing*>(memory);
@@ -89,7 +89,8 @@ NetPost Proxy::step(Lane& lane) {
     lane.has_put = true;
   }
   const NetPost result = post(lane);
-  if (result != NetPost::kPosted) return result;
+  const bool dropped = result == NetPost::kFailed && lane.put.peer < num_ranks_ && !endpoint_.usable(lane.put.peer);
+  if (result != NetPost::kPosted && !dropped) return result;
   lane.put = {};
   lane.has_put = false;
   ++lane.next;
@@ -98,6 +99,7 @@ NetPost Proxy::step(Lane& lane) {
 
 NetPost Proxy::post(Lane& lane) {
   NetPut& put = lane.put;
+  if (put.peer >= num_ranks_) return NetPost::kFailed;
   if (lane.is_value) return endpoint_.put_value(put, put.from_offset);
   while (put.num_bytes > kPieceBytes) {
     if (endpoint_.bytes_in_flight() >= kCreditBytes) return NetPost::kBusy;

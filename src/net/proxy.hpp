@@ -6,7 +6,8 @@
 //
 // THREADS    progress(): any; a ring is served by one thread at a time.
 // OWNERSHIP  owns the rings; the endpoint outlives it.
-// ERRORS     a ring whose operation can't be posted fails: its producers are told with their next call, and log says why.
+// ERRORS     what goes to a peer that is lost is dropped: who waits for such a peer asks the endpoint. A ring with an operation
+//            that can't be, or whose network is lost, fails: its producers are told with their next call, and log says why.
 #pragma once
 #include <deque>
 #include <memory>
@@ -25,10 +26,11 @@ class Proxy final : public Progressed {
   static constexpr uint64_t kCreditBytes = 256u << 10;
   static constexpr uint64_t kPieceBytes = 64u << 10;
 
-  static Result<std::unique_ptr<Proxy>> create(Runtime& runtime, NetEndpoint& endpoint);
+  static Result<std::unique_ptr<Proxy>> create(Runtime& runtime, NetEndpoint& endpoint, int num_ranks);
   ~Proxy() override;
 
   ProxyRing* rings() const { return rings_; }
+  const NetEndpoint& endpoint() const { return endpoint_; }
   bool progress() override;
   // True when everything that was posted is with the network, or never will be; else moves what can be moved.
   bool drain();
@@ -47,7 +49,8 @@ class Proxy final : public Progressed {
     bool has_failed = false;
   };
 
-  Proxy(Runtime& runtime, NetEndpoint& endpoint) : runtime_(runtime), endpoint_(endpoint) {}
+  Proxy(Runtime& runtime, NetEndpoint& endpoint, int num_ranks)
+      : runtime_(runtime), endpoint_(endpoint), num_ranks_(num_ranks) {}
   bool serve(Lane& lane);
   NetPost step(Lane& lane);
   NetPost post(Lane& lane);
@@ -55,6 +58,7 @@ class Proxy final : public Progressed {
 
   Runtime& runtime_;
   NetEndpoint& endpoint_;
+  const int num_ranks_;
   ProxyRing* rings_ = nullptr;
   std::deque<Lane> lanes_;  // the reserved ring first
 };

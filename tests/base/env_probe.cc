@@ -12,6 +12,8 @@ int main() {
   std::printf("timeout_ms %llu\n", static_cast<unsigned long long>(e.timeout_ms));
   std::printf("pin %d\n", int(e.pin));
   std::printf("net '%s'\n", e.net.c_str());
+  std::printf("net_checksum %d\n", int(e.net_checksum));
+  std::printf("net_faults '%s'\n", e.net_faults.c_str());
   std::printf("interface '%s'\n", e.interface.c_str());
   std::printf("poll_us %llu\n", static_cast<unsigned long long>(e.poll_us));
   std::printf("trace_records %llu\n", static_cast<unsigned long long>(e.trace_records));

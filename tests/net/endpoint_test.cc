@@ -1,72 +1,34 @@
-// What every network plugin promises, tried on each: two ranks on two pretended nodes, and what they put where.
+// What every network plugin promises, tried on each, with decorators and without: two ranks on two pretended nodes, and
+// what they put where.
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <cstring>
-#include <numeric>
 
-#include "platform/host/wait.hpp"
-#include "support/thread_ranks.hpp"
+#include "net/net_rank.hpp"
 
 namespace switchyard::testing {
 namespace {
 
-constexpr size_t kDataBytes = 1 << 20;
-constexpr size_t kNumSignals = 16;
-
-// One rank's two regions: data, and signals.
-class NetRank {
- public:
-  explicit NetRank(Communicator& comm_of_rank) : comm(comm_of_rank), net(*comm.net()) {
-    data_ = comm.runtime().allocate(kDataBytes).value();
-    signals_ = comm.runtime().allocate(kNumSignals * sizeof(uint64_t)).value();
-    data_id = comm.register_window(data_, kDataBytes).value()->id();
-    signals_id = comm.register_window(signals_, kNumSignals * sizeof(uint64_t)).value()->id();
-  }
-  uint8_t* data() const { return static_cast<uint8_t*>(data_); }
-  int peer() const { return 1 - comm.rank(); }
-
-  NetPut put_of(uint64_t to, uint64_t from, uint64_t num_bytes, int signal = -1, uint64_t value = 1) const {
-    return {peer(), data_id, to, data_id, from, num_bytes, signals_id, uint64_t(std::max(signal, 0)) * 8, signal < 0 ? 0 : value};
-  }
-  // Posts, helping the network along while it has no room.
-  template <class Post>
-  NetPost insist(Post post) {
-    NetPost result = NetPost::kBusy;
-    wait_until([&] { return (result = post()) != NetPost::kBusy; }, Deadline::after_ns(30 * kSecond));
-    return result;
-  }
-  NetPost put(const NetPut& put) {
-    return insist([&] { return net.put(put); });
-  }
-  NetPost flush() {
-    return insist([&] { return net.flush(); });
-  }
-  uint64_t signal(int index) const {
-    return std::atomic_ref(static_cast<uint64_t*>(signals_)[index]).load(std::memory_order_acquire);
-  }
-  bool wait_signal(int index, uint64_t value) {
-    return wait_until(
-               [&] {
-                 net.progress();
-                 return signal(index) >= value;
-               },
-               Deadline::after_ns(30 * kSecond)) == WaitResult::kReady;
-  }
-
-  Communicator& comm;
-  NetEndpoint& net;
-  uint32_t data_id, signals_id;
-
- private:
-  void* data_;
-  void* signals_;
+struct Net {
+  const char* name;
+  const char* net;
+  NetDecorations decorations{};
 };
 
-class Endpoint : public ::testing::TestWithParam<const char*> {
+// Decorators promise what plugins do. Late and in another order is no fault where a signal comes after its data.
+const FaultPlan kLateAndMixed{.seed = 4, .delay = 0.05, .reorder = 0.3, .max_delay_ns = kMillisecond / 2};
+const Net kNets[] = {{"mem", "mem"},
+                     {"ofi", "ofi"},
+                     {"ofi_net", "ofi:net"},
+                     {"checksum_mem", "mem", {.checksum = true}},
+                     {"checksum_ofi", "ofi", {.checksum = true}},
+                     {"late_mixed_ofi", "ofi", {.faults = kLateAndMixed}},
+                     {"checksum_late_mixed_ofi", "ofi", {.faults = kLateAndMixed, .checksum = true}}};
+
+class Endpoint : public ::testing::TestWithParam<Net> {
  protected:
   void on_both(const std::function<void(NetRank&)>& body) {
-    ThreadRanks ranks(2, {.net = GetParam()}, {0, 1});
+    ThreadRanks ranks(2, {.net = GetParam().net, .net_decorations = GetParam().decorations}, {0, 1});
     ranks.on_all([&](int rank) {
       NetRank self(ranks.comm(rank));
       body(self);
@@ -74,11 +36,8 @@ class Endpoint : public ::testing::TestWithParam<const char*> {
     });
   }
 };
-INSTANTIATE_TEST_SUITE_P(All, Endpoint, ::testing::Values("mem", "ofi", "ofi:net"), [](const auto& net) {
-  std::string name = net.param;
-  std::replace(name.begin(), name.end(), ':', '_');
-  return name;
-});
+INSTANTIATE_TEST_SUITE_P(All, Endpoint, ::testing::ValuesIn(kNets),
+                         [](const auto& net) { return std::string(net.param.name); });
 
 TEST_P(Endpoint, ASignalFollowsItsDataWhateverTheSize) {
   on_both([](NetRank& self) {
@@ -163,7 +122,7 @@ TEST_P(Endpoint, TakesMoreThanItHasRoomFor) {
 
 TEST_P(Endpoint, RefusesPlacesThatDoNotExistAndWorksOn) {
   on_both([](NetRank& self) {
-    const NetPut good = self.put_of(0, 0, 64, 0);
+    const NetPut good = self.put_of(4096, 0, 64, 0);  // not where the peer reads
     const auto refused = [&](auto change) {
       NetPut put = good;
       change(put);

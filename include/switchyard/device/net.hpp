@@ -33,6 +33,7 @@ struct NetCalls {
   bool (*put_value)(void* target, const NetPut& put, uint64_t value);
   bool (*flush)(void* target);
   void (*progress)(void* target);  // who waits for the network helps it along
+  bool (*usable)(void* target, int peer);
 };
 
 struct NetPath {

@@ -105,6 +105,7 @@ class CudaPlatform {
   SWITCHYARD_DEVICE bool net_put_value(const NetPath&, const NetPut&, uint64_t) const { return false; }
   SWITCHYARD_DEVICE bool net_flush(const NetPath&) const { return false; }
   SWITCHYARD_DEVICE void net_progress(const NetPath&) const {}
+  SWITCHYARD_DEVICE bool net_usable(const NetPath&, int) const { return true; }
 
   SWITCHYARD_DEVICE void reduce(DType dtype, char* out, const char* const* sources, const float* weights,
                                 int num_sources, size_t num_elements) const {

@@ -1,0 +1,278 @@
+#include "net/checksum.hpp"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <cstddef>
+#include <cstring>
+
+#include "base/log.hpp"
+#include "net/progress.hpp"
+
+namespace switchyard {
+
+uint64_t hash_payload(const void* bytes, uint64_t num_bytes) { return XXH3_64bits(bytes, num_bytes); }
+
+uint64_t hash_entry(const LedgerEntry& entry, int source, int target) {
+  return XXH3_64bits_withSeed(&entry, offsetof(LedgerEntry, entry_hash), uint64_t(source) << 32 | uint32_t(target));
+}
+
+ChecksumEndpoint::ChecksumEndpoint(std::unique_ptr<NetEndpoint> inner, Runtime& runtime, int rank, int num_ranks)
+    : inner_(std::move(inner)),
+      runtime_(runtime),
+      rank_(rank),
+      layout_{uint64_t(num_ranks)},
+      sources_(size_t(num_ranks)),
+      targets_(size_t(num_ranks)) {}
+
+Result<std::unique_ptr<NetEndpoint>> ChecksumEndpoint::create(std::unique_ptr<NetEndpoint> inner, Runtime& runtime,
+                                                              int rank, int num_ranks, Deadline deadline) {
+  if (runtime.kind() != Runtime::Kind::kHost) {
+    return Status::invalid_usage("network checksums are for memory of the host; unset SWITCHYARD_NET_CHECKSUM");
+  }
+  std::unique_ptr<ChecksumEndpoint> endpoint(new ChecksumEndpoint(std::move(inner), runtime, rank, num_ranks));
+  const LedgerLayout& layout = endpoint->layout_;
+  SWITCHYARD_ASSIGN(void* words, runtime.allocate(layout.words_bytes()));
+  endpoint->words_ = static_cast<char*>(words);
+  SWITCHYARD_ASSIGN(void* rings, runtime.allocate(layout.rings_bytes()));
+  endpoint->rings_ = static_cast<char*>(rings);
+  NetEndpoint& beneath = *endpoint->inner_;
+  SWITCHYARD_TRY(beneath.register_region(LedgerLayout::kWordsRegion, words, layout.words_bytes(), deadline));
+  SWITCHYARD_TRY(beneath.register_region(LedgerLayout::kRingsRegion, rings, layout.rings_bytes(), deadline));
+  return std::unique_ptr<NetEndpoint>(std::move(endpoint));
+}
+
+ChecksumEndpoint::~ChecksumEndpoint() {
+  ProgressThreads::instance().remove(*this);
+  inner_.reset();  // before the memory that peers put entries into
+  for (void* memory : {words_, rings_}) {
+    if (memory == nullptr) continue;
+    if (const Status freed = runtime_.free(memory); !freed.ok()) log(LogLevel::kWarn, freed.message());
+  }
+}
+
+// Known here before any peer can know that it may put there.
+Status ChecksumEndpoint::register_region(uint32_t id, void* memory, size_t num_bytes, Deadline deadline) {
+  {
+    const std::lock_guard lock(mutex_);
+    regions_.add(id, memory, num_bytes);
+  }
+  const Status registered = inner_->register_region(id, memory, num_bytes, deadline);
+  if (registered.ok()) return {};
+  const std::lock_guard lock(mutex_);
+  regions_.forget(id);
+  return registered;
+}
+
+void ChecksumEndpoint::deregister_region(uint32_t id) {
+  const std::lock_guard lock(mutex_);
+  regions_.retire(id);
+  inner_->deregister_region(id);
+}
+
+// ---- the source ----
+
+NetPost ChecksumEndpoint::post(const NetPut& put, std::optional<uint64_t> value) {
+  const std::lock_guard lock(mutex_);
+  if (failed()) return NetPost::kFailed;
+  if (!regions_.accepts(put, int(targets_.size()), value.has_value())) return NetPost::kFailed;
+  if (put.num_bytes == 0 && put.signal_value == 0) return NetPost::kPosted;
+  if (const NetPost room = make_room(put.peer); room != NetPost::kPosted) return room;
+
+  LedgerEntry entry{};
+  if (put.num_bytes > 0) {
+    NetPut payload = put;
+    payload.signal_value = 0;
+    const NetPost posted = value ? inner_->put_value(payload, *value) : inner_->put(payload);
+    if (posted != NetPost::kPosted) return posted;
+    const void* bytes =
+        value ? static_cast<const void*>(&*value) : regions_.place(put.from_region, put.from_offset, put.num_bytes);
+    entry.to_region = put.to_region;
+    entry.to_offset = put.to_offset;
+    entry.num_bytes = put.num_bytes;
+    entry.payload_hash = hash_payload(bytes, put.num_bytes);
+  } else if (put.counter != nullptr) {  // a signal has no source to wait for
+    std::atomic_ref<uint64_t>(*put.counter).fetch_add(1, std::memory_order_release);
+  }
+  // From here on the entry goes, at once or later: the payload is underway.
+  Target& target = targets_[size_t(put.peer)];
+  entry.sequence = target.num_sent;
+  entry.signal_region = put.signal_region;
+  entry.signal_offset = put.signal_offset;
+  entry.signal_value = put.signal_value;
+  entry.entry_hash = hash_entry(entry, rank_, put.peer);
+  *entry_at(layout_.outgoing(put.peer, target.num_sent++)) = entry;
+  target.entry_waits = true;
+  return send_entry(put.peer) == NetPost::kFailed ? NetPost::kFailed : NetPost::kPosted;
+}
+
+// Is there an entry for one more put to the peer, and has the last one gone?
+NetPost ChecksumEndpoint::make_room(int peer) {
+  Target& target = targets_[size_t(peer)];
+  if (const NetPost sent = send_entry(peer); sent != NetPost::kPosted) return sent;
+  const auto has_room = [&] {
+    const uint64_t taken = word(layout_.taken(peer));
+    if (taken > target.num_sent) {
+      fail(Status::remote(text("rank ", rank_, ": rank ", peer, " has taken ", taken, " puts, but only ",
+                               target.num_sent, " were sent; the network damages data")));
+    }
+    return target.num_sent - taken < LedgerLayout::kNumEntries;
+  };
+  if (has_room()) return NetPost::kPosted;
+  inner_->progress();
+  const bool room = has_room();
+  if (failed()) return NetPost::kFailed;
+  return room ? NetPost::kPosted : NetPost::kBusy;
+}
+
+// The last entry, if it has not gone yet.
+NetPost ChecksumEndpoint::send_entry(int peer) {
+  Target& target = targets_[size_t(peer)];
+  if (!target.entry_waits) return NetPost::kPosted;
+  const uint64_t sequence = target.num_sent - 1;
+  const NetPut entry{.peer = peer,
+                     .to_region = LedgerLayout::kRingsRegion,
+                     .to_offset = layout_.incoming(rank_, sequence),
+                     .from_region = LedgerLayout::kRingsRegion,
+                     .from_offset = layout_.outgoing(peer, sequence),
+                     .num_bytes = sizeof(LedgerEntry),
+                     .signal_region = LedgerLayout::kWordsRegion,
+                     .signal_offset = layout_.doorbell(rank_),
+                     .signal_value = 1};
+  const NetPost sent = inner_->put(entry);
+  target.entry_waits = sent == NetPost::kBusy;
+  return sent;
+}
+
+// True when none waits any more.
+bool ChecksumEndpoint::send_waiting_entries() {
+  bool all_sent = true;
+  for (int peer = 0; peer < int(targets_.size()); ++peer) all_sent &= send_entry(peer) != NetPost::kBusy;
+  return all_sent;
+}
+
+NetPost ChecksumEndpoint::get(int peer, uint32_t from_region, uint64_t from_offset, uint32_t to_region,
+                              uint64_t to_offset, uint64_t num_bytes) {
+  if (failed()) return NetPost::kFailed;
+  return inner_->get(peer, from_region, from_offset, to_region, to_offset, num_bytes);
+}
+
+NetPost ChecksumEndpoint::flush() {
+  const std::lock_guard lock(mutex_);
+  if (failed()) return NetPost::kFailed;
+  const bool all_sent = send_waiting_entries();
+  const NetPost flushed = inner_->flush();
+  return flushed == NetPost::kPosted && !all_sent ? NetPost::kBusy : flushed;
+}
+
+// ---- the target ----
+
+void ChecksumEndpoint::catch_up() {
+  const std::lock_guard lock(mutex_);
+  inner_->catch_up();
+  if (!failed()) take_all();
+}
+
+bool ChecksumEndpoint::progress() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return false;
+  const bool moved = inner_->progress();
+  if (failed()) return moved;
+  send_waiting_entries();
+  return take_all() || moved;
+}
+
+uint64_t ChecksumEndpoint::word(uint64_t offset) const {
+  // acquire; pairs with the release with which the inner endpoint applies signals
+  return std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(words_ + offset)).load(std::memory_order_acquire);
+}
+
+// True when there was an entry.
+bool ChecksumEndpoint::take_all() {
+  bool any = false;
+  for (int source = 0; source < int(sources_.size()); ++source) {
+    const uint64_t due = word(layout_.doorbell(source)) - sources_[size_t(source)].num_taken;
+    if (due > LedgerLayout::kNumEntries) {
+      fail(Status::remote(text("rank ", rank_, ": rank ", source, " announces ", due,
+                               " puts, more than can be underway; the network damages data")));
+    }
+    for (uint64_t i = 0; i < due; ++i) {
+      if (failed() || !take(source)) return true;
+      any = true;
+    }
+    tell_taken(source);  // what there was no room for before
+  }
+  return any;
+}
+
+// The next entry of this source: nothing in it is trusted before it was checked. False: it ended the endpoint.
+bool ChecksumEndpoint::take(int source) {
+  Source& from = sources_[size_t(source)];
+  const LedgerEntry entry = *entry_at(layout_.incoming(source, from.num_taken));
+  if (entry.entry_hash != hash_entry(entry, source, rank_) || entry.sequence != from.num_taken) {
+    fail(Status::remote(text("rank ", rank_, ": what rank ", source, " says of its put number ", from.num_taken,
+                             " is damaged, lost or repeated (checksum); the network damages data")));
+    return false;
+  }
+  if (entry.num_bytes > 0 && !payload_intact(entry, source)) return false;
+  uint64_t* signal = entry.signal_value == 0 ? nullptr : regions_.word(entry.signal_region, entry.signal_offset);
+  if (entry.signal_value != 0 && signal == nullptr && !regions_.retired(entry.signal_region)) {
+    fail(Status::remote(text("rank ", rank_, ": rank ", source, " signals offset ", entry.signal_offset, " of region ",
+                             entry.signal_region, ", which does not exist")));
+    return false;
+  }
+  ++from.num_taken;
+  tell_taken(source);  // before the signal: afterwards the source may go
+  // release; pairs with the acquire in Gin::read_signal() and Barrier::heard()
+  if (signal != nullptr) std::atomic_ref<uint64_t>(*signal).fetch_add(entry.signal_value, std::memory_order_release);
+  return true;
+}
+
+bool ChecksumEndpoint::payload_intact(const LedgerEntry& entry, int source) {
+  if (regions_.retired(entry.to_region)) return true;  // nobody looks at it any more
+  const char* bytes = regions_.place(entry.to_region, entry.to_offset, entry.num_bytes);
+  if (bytes != nullptr && hash_payload(bytes, entry.num_bytes) == entry.payload_hash) return true;
+  const std::string what = text("rank ", rank_, ": ", entry.num_bytes, " bytes that rank ", source, " put into region ",
+                                entry.to_region, " at offset ", entry.to_offset);
+  fail(Status::remote(bytes == nullptr ? what + " are outside of it"
+                                       : what + " are damaged (checksum); the network corrupts data"));
+  return false;
+}
+
+// Returns entries to their source, many at once. Without room for that it is tried again with the next progress.
+void ChecksumEndpoint::tell_taken(int source) {
+  Source& from = sources_[size_t(source)];
+  const uint64_t news = from.num_taken - from.num_told;
+  if (news < LedgerLayout::kCreditBatch) return;
+  NetPut credit{};
+  credit.peer = source;
+  credit.signal_region = LedgerLayout::kWordsRegion;
+  credit.signal_offset = layout_.taken(rank_);
+  credit.signal_value = news;
+  if (inner_->put(credit) == NetPost::kPosted) from.num_told = from.num_taken;
+}
+
+// ---- the end ----
+
+void ChecksumEndpoint::abort() {
+  fail(Status::invalid_usage("the network endpoint was aborted"));
+  inner_->abort();
+}
+
+// Any thread, with the endpoint's lock or without: abort() must not wait for it.
+void ChecksumEndpoint::fail(const Status& why) {
+  const std::lock_guard lock(error_mutex_);
+  if (!error_.ok()) return;
+  error_ = why;
+  failed_.store(true, std::memory_order_relaxed);  // carries nothing: who wants the reason takes the lock
+}
+
+Status ChecksumEndpoint::error() const {
+  {
+    const std::lock_guard lock(error_mutex_);
+    if (!error_.ok()) return error_;
+  }
+  return inner_->error();
+}
+
+}  // namespace switchyard

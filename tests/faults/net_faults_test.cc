@@ -1,0 +1,242 @@
+// Dispatch and combine over a network that makes mistakes, with checksums on: every result is the model's, or there is
+// an error in time.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <random>
+
+#include "faults/life.hpp"
+#include "net/fault.hpp"
+#include "support/thread_ranks.hpp"
+
+namespace switchyard::testing {
+namespace {
+
+using FaultCounts = std::array<uint64_t, kNumFaults>;
+constexpr int kNumRanks = 4;
+const std::vector<int> kNodes = {0, 0, 1, 1};
+
+struct Story {
+  uint64_t seed = 0;
+  const char* net = "ofi";
+  FaultPlan plan{};
+  bool masks = false;
+  bool windows = false;
+  bool staged = false;
+  int cutter = -1;  // a rank that cuts one off in the middle, and restores it if `flap`
+  bool flap = false;
+  int num_rounds = 8;
+  uint64_t timeout_ns = 20 * kSecond;
+};
+
+struct Ending {
+  FaultCounts counts{};
+  int num_good = 0;            // operations of a rank that gave what the model says
+  std::vector<Status> errors;  // how ranks ended that did not get through
+  std::vector<std::string> wrong;
+  uint64_t longest_ns = 0;  // operation
+};
+
+LlScenario scenario_of(const Story& story) {
+  oracle::Shape shape;
+  shape.num_ranks = kNumRanks;
+  shape.num_experts = 2 * kNumRanks + 1;
+  shape.topk = 3;
+  shape.hidden = 64;
+  shape.max_tokens = 5;
+  shape.layout = story.seed % 2 ? oracle::Layout::kExpertMajor : oracle::Layout::kRankMajor;
+  return make_scenario(story.seed, shape, oracle::Routing::kUniform, oracle::Fill::kPartial);
+}
+
+// One rank's part, until the first error, which frees the others by an abort.
+class Rank {
+ public:
+  Rank(Communicator& comm, StreamRef stream, const Story& story, const LlScenario& scenario)
+      : comm_(comm),
+        stream_(stream),
+        story_(story),
+        shape_(scenario.c),
+        io_(comm, stream, scenario, story.windows),
+        mask_(comm, kNumRanks * sizeof(int32_t)) {}
+
+  void live() {
+    ep::GroupConfig config = group_config_for(shape_);
+    config.timeout_ns = story_.timeout_ns;
+    config.enable_mask = story_.masks;
+    auto group = ep::Group::create(comm_, config);
+    if (!step(group.status())) return;
+    group_ = std::move(group).value();
+    if (!step(io_.open(*group_))) return;
+    for (int round = 0; round < story_.num_rounds; ++round) {
+      if (comm_.rank() == story_.cutter && round == story_.num_rounds / 2) cut();
+      if (!operation(&LlRank::post_dispatch, &LlRank::check_dispatch)) return;
+      if (!operation(&LlRank::post_combine, &LlRank::check_combine)) return;
+    }
+  }
+  // COLLECTIVE, when all ranks are through: what one has may be in use until then.
+  void leave() {
+    io_.close();
+    group_.reset();
+  }
+
+  Status error;
+  std::string wrong;
+  int num_good = 0;
+  uint64_t longest_ns = 0;
+
+ private:
+  bool step(const Status& status) {
+    if (status.ok()) return true;
+    error = status;
+    comm_.abort(status.message());
+    return false;
+  }
+  bool operation(Status (LlRank::*post)(bool), std::string (LlRank::*check)() const) {
+    const uint64_t began_ns = now_ns();
+    Status done = (io_.*post)(story_.staged);
+    if (done.ok() && story_.staged) done = io_.complete();
+    if (done.ok()) done = io_.synchronize();
+    longest_ns = std::max(longest_ns, now_ns() - began_ns);
+    if (done.ok() && story_.masks) done = look_at_mask();
+    if (!step(done)) return false;
+    wrong = (io_.*check)();
+    if (!wrong.empty()) return step(Status::internal(wrong));
+    ++num_good;
+    return true;
+  }
+  // A rank that was given up sends nothing, and what the others then get is another test's subject.
+  Status look_at_mask() {
+    SWITCHYARD_TRY(group_->mask_query(mask_.span<int32_t>().data(), stream_));
+    SWITCHYARD_TRY(io_.synchronize());
+    for (const int32_t present : mask_.span<int32_t>()) {
+      if (present == 0) return Status::remote("a rank was given up");
+    }
+    return group_->async_error().value() == 0 ? Status() : Status::remote("an asynchronous error");
+  }
+  void cut() {
+    FaultEndpoint* faults = find_faults(comm_.net());
+    const int peer = (comm_.rank() + 2) % kNumRanks;
+    faults->cut(peer, story_.seed % 2 ? Cut::kRefuse : Cut::kSilent);
+    if (story_.flap) faults->restore(peer);
+  }
+
+  Communicator& comm_;
+  StreamRef stream_;
+  const Story& story_;
+  const oracle::Shape& shape_;
+  LlRank io_;
+  Buffer mask_;
+  std::unique_ptr<ep::Group> group_;
+};
+
+Ending tell(const Story& story) {
+  const LlScenario scenario = scenario_of(story);
+  ThreadRanks ranks(
+      kNumRanks,
+      {.timeout_ns = 20 * kSecond, .net = story.net, .net_decorations = {.faults = story.plan, .checksum = true}},
+      kNodes);
+  std::vector<std::unique_ptr<Rank>> lives(kNumRanks);
+  ranks.on_all([&](int rank) {
+    lives[size_t(rank)] = std::make_unique<Rank>(ranks.comm(rank), ranks.stream_ref(rank), story, scenario);
+    lives[size_t(rank)]->live();
+  });
+  Ending ending;
+  for (int rank = 0; rank < kNumRanks; ++rank) {
+    const Rank& life = *lives[size_t(rank)];
+    const FaultEndpoint* faults = find_faults(ranks.comm(rank).net());
+    for (size_t fault = 0; fault < kNumFaults; ++fault) ending.counts[fault] += faults->count(Fault(fault));
+    ending.num_good += life.num_good;
+    ending.longest_ns = std::max(ending.longest_ns, life.longest_ns);
+    if (!life.wrong.empty()) ending.wrong.push_back(text("rank ", rank, ": ", life.wrong));
+    else if (!life.error.ok()) ending.errors.push_back(life.error);
+  }
+  ranks.on_all([&](int rank) { lives[size_t(rank)]->leave(); });
+  return ending;
+}
+
+uint64_t num_damaged(const FaultCounts& counts) {
+  uint64_t sum = 0;
+  for (const Fault fault : {Fault::kDrop, Fault::kDuplicate, Fault::kTruncate, Fault::kFlip, Fault::kCut}) {
+    sum += counts[size_t(fault)];
+  }
+  return sum;
+}
+
+TEST(NetFaults, LateAndInAnotherOrderIsNoFault) {
+  FaultCounts counts{};
+  for (uint64_t seed = 1; seed <= (soaking() ? 40u : 8u); ++seed) {
+    Story story{.seed = seed,
+                .net = seed % 2 ? "ofi" : "ofi:net",
+                .masks = seed % 3 == 0,
+                .windows = seed % 4 == 0,
+                .staged = seed % 5 == 0,
+                .num_rounds = 40};
+    story.plan = {.seed = seed, .delay = 0.1, .reorder = 0.3, .max_delay_ns = kMillisecond / 2};
+    const Ending ending = tell(story);
+    for (size_t fault = 0; fault < kNumFaults; ++fault) counts[fault] += ending.counts[fault];
+    ASSERT_TRUE(ending.wrong.empty()) << ending.wrong[0] << ", seed " << seed;
+    ASSERT_TRUE(ending.errors.empty()) << ending.errors[0].to_string() << ", seed " << seed;
+    ASSERT_EQ(ending.num_good, kNumRanks * story.num_rounds * 2);
+  }
+  EXPECT_GT(counts[size_t(Fault::kDelay)], 1000u);
+  EXPECT_GT(counts[size_t(Fault::kReorder)], 1000u);
+}
+
+Story random_story(uint64_t seed) {
+  std::mt19937_64 engine(seed);
+  const auto one_in = [&](uint64_t n) { return engine() % n == 0; };
+  Story story{.seed = seed,
+              .net = one_in(4) ? "ofi" : "ofi:net",
+              .masks = one_in(3),
+              .windows = one_in(3),
+              .staged = one_in(4),
+              .cutter = one_in(6) ? int(engine() % kNumRanks) : -1,
+              .flap = one_in(2),
+              .timeout_ns = 300 * kMillisecond};
+  story.plan = {.seed = seed, .delay = 0.1, .reorder = 0.2, .max_delay_ns = kMillisecond / 4};
+  if (one_in(2)) {
+    story.plan.drop = story.plan.duplicate = story.plan.truncate = story.plan.flip = 0.001;
+  } else {
+    double FaultPlan::*const kinds[] = {&FaultPlan::drop, &FaultPlan::duplicate, &FaultPlan::truncate,
+                                        &FaultPlan::flip};
+    story.plan.*kinds[engine() % std::size(kinds)] = 0.01;
+  }
+  return story;
+}
+
+// Every operation ends with what the model says, or with an error by its time limit. Runs until so many faults were
+// injected: a share of them here, 50,000 when soaking.
+TEST(NetFaults, WithChecksumsResultsAreRightOrThereIsAnErrorInTime) {
+  const uint64_t num_wanted = soaking() ? 50'000 : 4'000;
+  FaultCounts counts{};
+  uint64_t num_faults = 0, num_stories = 0, num_good = 0, num_ended = 0, longest_ns = 0;
+  for (uint64_t seed = 1; num_faults < num_wanted; ++seed) {
+    const Story story = random_story(seed);
+    const Ending ending = tell(story);
+    for (size_t fault = 0; fault < kNumFaults; ++fault) {
+      counts[fault] += ending.counts[fault];
+      num_faults += ending.counts[fault];
+    }
+    ++num_stories;
+    num_good += uint64_t(ending.num_good);
+    num_ended += !ending.errors.empty();
+    longest_ns = std::max(longest_ns, ending.longest_ns);
+    ASSERT_TRUE(ending.wrong.empty()) << ending.wrong[0] << ", seed " << seed;
+    ASSERT_LT(ending.longest_ns, 10 * kSecond) << "seed " << seed;
+    for (const Status& error : ending.errors) {
+      const bool clean = error.code() == Code::kRemoteError || error.message().find("abort") != std::string::npos;
+      ASSERT_TRUE(clean) << error.to_string() << ", seed " << seed;
+    }
+  }
+  for (size_t fault = 0; fault < kNumFaults; ++fault) printf("%s %lu, ", fault_name(Fault(fault)), counts[fault]);
+  printf("in %lu stories, %lu of them ended by an error; %lu operations right; longest %.0f ms\n", num_stories,
+         num_ended, num_good, double(longest_ns) / kMillisecond);
+  EXPECT_GT(num_damaged(counts), num_stories / 2);
+  EXPECT_GT(num_ended, num_stories / 4) << "damage that nobody notices is no damage";
+  EXPECT_GT(num_good, num_stories);
+}
+
+}  // namespace
+}  // namespace switchyard::testing
