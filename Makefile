@@ -31,6 +31,7 @@ build: setup
 # ctest comes last, so that its summary ends the output.
 test: build
 	scripts/sanitizers.sh build
+	scripts/fuzz.sh build
 	@ctest --test-dir $(BUILD_DIR) -j2 --output-on-failure --label-exclude '^soak$$'
 
 demo: build
@@ -41,6 +42,7 @@ bench: build
 
 soak: build
 	SWITCHYARD_SANITIZE_ALL=1 scripts/sanitizers.sh build
+	scripts/fuzz.sh build
 	@ctest --test-dir $(BUILD_DIR) --output-on-failure --label-regex '^soak$$'
 
 install: build

@@ -16,22 +16,11 @@
 #include "tools/commands.hpp"
 #include "tools/exit_codes.hpp"
 #include "tools/launcher.hpp"
+#include "tools/run_options.hpp"
 #include "tools/child_process.hpp"
 
 namespace switchyard::tools {
 namespace {
-
-constexpr int kMaxRanks = 1024;
-constexpr double kMaxSeconds = 1e9;
-
-struct RunOptions {
-  int num_ranks = 0;
-  int num_nodes = 0;  // 0: no pretended nodes
-  std::string net;
-  double timeout_s = 0;  // 0: none
-  double grace_s = 3;
-  std::vector<std::string> command;
-};
 
 // Where a rank is in the job. A rank's local number counts inside its pretended node.
 struct Place {
@@ -77,26 +66,6 @@ std::vector<std::vector<std::string>> rank_environments(const RunOptions& option
   return environments;
 }
 
-Status validate(const RunOptions& options) {
-  if (options.num_ranks < 1 || options.num_ranks > kMaxRanks) {
-    return Status::invalid_argument(text("-n is ", options.num_ranks, ", allowed 1..", kMaxRanks));
-  }
-  if (options.num_nodes < 0 || options.num_nodes > options.num_ranks) {
-    return Status::invalid_argument(text("--nodes is ", options.num_nodes, ", allowed 1..", options.num_ranks,
-                                         " with -n ", options.num_ranks, ": every node needs a rank"));
-  }
-  for (const double seconds : {options.timeout_s, options.grace_s}) {
-    if (!(seconds >= 0 && seconds <= kMaxSeconds)) {
-      return Status::invalid_argument(text("--timeout and --grace allow 0..", kMaxSeconds, " seconds"));
-    }
-  }
-  if (!options.net.empty()) SWITCHYARD_TRY(find_net_plugin(options.net).status());
-  if (options.command.empty()) {
-    return Status::invalid_argument("no program given; write it after --, as in: switchyard run -n 4 -- ./program");
-  }
-  return {};
-}
-
 // Started with one of them closed, we would get its number for a rank's pipe.
 void occupy_standard_descriptors() {
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
@@ -124,6 +93,9 @@ void run_command(const RunOptions& options) {
     finish(exit_code);
   };
   if (const Status status = validate(options); !status.ok()) return fail(status, kExitUsage);
+  if (!options.net.empty()) {
+    if (const auto plugin = find_net_plugin(options.net); !plugin.ok()) return fail(plugin.status(), kExitUsage);
+  }
   const auto program_path = find_program(options.command.front(), std::getenv("PATH"));
   if (!program_path.ok()) return fail(program_path.status(), kExitNotFound);
   const auto exit_code = run(options, program_path.value());
@@ -137,12 +109,7 @@ void register_run(CLI::App& app, std::vector<std::string> program) {
   // The subcommand outlives this function, so its options must too.
   const auto options = std::make_shared<RunOptions>();
   CLI::App* command = app.add_subcommand("run", "Start the ranks of a job on this machine");
-  command->add_option("-n,--ranks", options->num_ranks, "number of ranks, 1..1024")->required();
-  command->add_option("--nodes", options->num_nodes, "pretend that the ranks are spread over this many nodes");
-  command->add_option("--net", options->net, "network plugin between nodes (SWITCHYARD_NET)");
-  command->add_option("--timeout", options->timeout_s, "end the job after this many seconds, with exit code 124");
-  command->add_option("--grace", options->grace_s, "seconds between asking a rank to end and killing it")
-      ->capture_default_str();
+  add_run_options(*command, *options);
   command->footer(
       "The program and its arguments follow --: switchyard run -n 4 -- ./program --its-option\n\n"
       "Each line of output is preceded by [rank]; standard input is empty. When a rank fails the others are ended and\n"

@@ -3,8 +3,8 @@
 // exchange have sent their blob, every member gets all of them. It also tells everyone who died, left or aborted.
 //
 // Strangers: it listens on one named interface only. A connection that does not prove to know the job key within
-// kHandshakeNs is dropped and counted; there are at most 2 * num_ranks such connections at a time (64 while the number
-// of ranks is unknown), of which the oldest makes room for newcomers; nobody is ever waited for.
+// kHandshakeNs is dropped and counted; there are at most 2 * num_ranks such connections at a time (64 if that is more),
+// of which the oldest makes room for newcomers after kHalfOpenGraceNs; nobody is ever waited for.
 //
 // End: it ends by itself when every rank has come and gone, or when start-up took too long and nobody is connected.
 //

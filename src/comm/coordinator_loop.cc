@@ -12,8 +12,6 @@
 namespace switchyard {
 namespace {
 
-// A half-open connection this old may be thrown out for a newcomer; an honest rank needs a few milliseconds.
-constexpr uint64_t kHalfOpenGraceNs = 100 * kMillisecond;
 // A rank that lets this much pile up has stopped reading.
 constexpr size_t kMaxUnsentBytes = 64u << 20;
 // So many frames of one peer at a time, before the others have their turn.
@@ -73,7 +71,9 @@ void Coordinator::Loop::wait_for_events() {
   const uint64_t now = now_ns();
   const uint64_t wait_ms = wake_ns <= now ? 0 : (wake_ns - now + kMillisecond - 1) / kMillisecond;
   // A failing poll (out of memory, a signal) is like no event: the loop comes round again.
-  if (poll(entries.data(), nfds_t(entries.size()), int(std::min<uint64_t>(wait_ms, 60'000))) <= 0) return;
+  const int num_ready = poll(entries.data(), nfds_t(entries.size()), int(std::min<uint64_t>(wait_ms, 60'000)));
+  if (num_ready < 0 && errno != EINTR) poll(nullptr, 0, 1);
+  if (num_ready <= 0) return;
   for (size_t i = 2; i < entries.size(); i++) {
     if (entries[i].revents != 0) read_from(*peers_[i - 2]);
   }

@@ -20,6 +20,8 @@
 
 namespace switchyard {
 
+constexpr size_t kMinHalfOpen = 64;
+
 class Coordinator::Loop {
  public:
   Loop(Fd listener, Fd wakeup, const JobSecret& secret, uint64_t startup_ns);
@@ -72,7 +74,9 @@ class Coordinator::Loop {
   void send_to_all(FrameType type, std::vector<std::byte> payload);
   void announce(Announcement announcement);
 
-  size_t max_half_open() const { return ranks_.empty() ? 64 : 2 * ranks_.size(); }
+  // Small jobs have as many places as those of unknown size: with fewer, ranks that come late would queue behind
+  // every silent stranger.
+  size_t max_half_open() const { return std::max<size_t>(kMinHalfOpen, 2 * ranks_.size()); }
 
   Fd listener_;
   Fd wakeup_;  // an eventfd: stop() makes it readable

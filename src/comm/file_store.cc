@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/fd.hpp"
+#include "base/retry.hpp"
 #include "comm/hex.hpp"
 #include "comm/keyed_hash.hpp"
 
@@ -120,7 +121,7 @@ Result<std::optional<UniqueId>> read_published(const std::string& path, const st
   if (!S_ISREG(info.st_mode)) return Status::invalid_usage(text("'", path, "' is no regular file; name another place"));
   SWITCHYARD_TRY(check_private(path, info, "file"));
   std::array<char, kMaxFileBytes> buffer;
-  const ssize_t num_read = read(fd.get(), buffer.data(), buffer.size());
+  const ssize_t num_read = retry_interrupted([&] { return read(fd.get(), buffer.data(), buffer.size()); });
   if (num_read < 0) return Status::system_error(text("cannot read '", path, "'"));
   const std::string content(buffer.data(), size_t(num_read));
   constexpr size_t kHexBytes = 2 * sizeof(UniqueId);

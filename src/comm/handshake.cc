@@ -69,6 +69,8 @@ Status ServerHandshake::take_proof(const Frame& frame, FrameChannel& channel) {
 Result<HandshakeOutcome> client_handshake(FrameChannel& channel, const JobSecret& secret, int rank, int num_ranks,
                                           Deadline deadline) {
   const Deadline limit = Deadline::after_ns(std::min(kHandshakeNs, deadline.remaining_ns()));
+  // From half the grace on (the connection is older than this call) being dropped says nothing about our key.
+  const Deadline surely_ours = Deadline::after_ns(kHalfOpenGraceNs / 2);
   HandshakeHello hello;
   fill_random(hello.nonce);
   hello.rank = uint32_t(rank);
@@ -84,9 +86,10 @@ Result<HandshakeOutcome> client_handshake(FrameChannel& channel, const JobSecret
   std::copy(challenge->payload.begin(), challenge->payload.end(), server_nonce.begin());
 
   channel.send(FrameType::kProof, to_vector(transcript_hash(secret, "rank", hello, server_nonce)));
-  SWITCHYARD_TRY(channel.flush(limit));
-  const auto welcome = channel.receive(limit);
+  const Status sent = channel.flush(limit);
+  const auto welcome = sent.ok() ? channel.receive(limit) : Result<Frame>(sent);
   if (!welcome.ok()) {
+    if (surely_ours.expired()) return HandshakeOutcome::kNoChallenge;
     return Status::remote(text("rank ", rank, " was turned away: ", welcome.status().message(),
                                " after seeing the proof; the unique id is of another job"));
   }

@@ -23,6 +23,8 @@
 namespace switchyard {
 
 constexpr uint64_t kHandshakeNs = 5 * kSecond;
+// A half-open connection this old may be thrown out for a newcomer; an honest rank needs a few milliseconds.
+constexpr uint64_t kHalfOpenGraceNs = 100 * kMillisecond;
 
 struct HandshakeHello {
   Nonce nonce{};
@@ -57,7 +59,7 @@ class ServerHandshake {
 
 enum class HandshakeOutcome {
   kDone,
-  kNoChallenge,  // the coordinator was too busy or dropped us before it challenged us: worth another try
+  kNoChallenge,  // the coordinator was too busy, or gave our place to a newcomer: worth another try
 };
 
 // The rank's side. BLOCKING: until the deadline or kHandshakeNs, whichever is first.

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <system_error>
 
 #include "base/log.hpp"
 
@@ -32,10 +33,14 @@ Result<std::unique_ptr<Health>> Health::create(Runtime& runtime, int num_ranks, 
     ranks.push_back(process.rank);
     pidfds.push_back(std::move(pidfd));
   }
-  health->watcher_ = std::thread(
-      [self = health.get(), ranks = std::move(ranks), pidfds = std::move(pidfds)]() mutable {
-        self->watch(std::move(ranks), std::move(pidfds));
-      });
+  try {
+    health->watcher_ = std::thread(
+        [self = health.get(), ranks = std::move(ranks), pidfds = std::move(pidfds)]() mutable {
+          self->watch(std::move(ranks), std::move(pidfds));
+        });
+  } catch (const std::system_error& error) {  // the only way std::thread has to refuse
+    return Status(Code::kSystemError, text("no thread to watch the processes of this node: ", error.what()));
+  }
   return health;
 }
 
@@ -52,7 +57,11 @@ void Health::watch(std::vector<int> ranks, std::vector<Fd> processes) {
   std::vector<pollfd> polled{{stop_.get(), POLLIN, 0}};
   for (const Fd& process : processes) polled.push_back({process.get(), POLLIN, 0});
   for (;;) {
-    if (poll(polled.data(), nfds_t(polled.size()), -1) < 0 && errno != EINTR) return;
+    if (poll(polled.data(), nfds_t(polled.size()), -1) < 0) {
+      // Out of memory for a moment. Whoever stopped watching here would let the others wait for the dead.
+      if (errno != EINTR) poll(nullptr, 0, 1);
+      continue;
+    }
     if (polled[0].revents != 0) return;
     for (size_t i = 1; i < polled.size(); ++i) {
       if (polled[i].revents == 0) continue;

@@ -12,6 +12,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/retry.hpp"
 #include "comm/message.hpp"
 #include "platform/host/wait.hpp"
 
@@ -176,13 +177,16 @@ Result<std::unique_ptr<NodeLink>> NodeLink::create(Bootstrap& bootstrap, uint64_
   if (!socket_fd.valid()) return Status::system_error("creating a Unix socket");
   sockaddr_un address;
   const socklen_t length = make_address(invitation, address);
-  if (connect(socket_fd.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) {
+  if (retry_interrupted(
+          [&] { return connect(socket_fd.get(), reinterpret_cast<sockaddr*>(&address), length); }) != 0) {
     if (errno == ECONNREFUSED) return link->link_ended(text("connecting to rank ", members[0]), deadline);
     return Status::system_error(text("connecting to rank ", members[0], " on this node"));
   }
   SWITCHYARD_FAILPOINT_TRY("node_link.after_connect");
   const Introduction introduction{invitation.secret, my_idx};
-  if (send(socket_fd.get(), &introduction, sizeof(introduction), MSG_NOSIGNAL) != ssize_t(sizeof(introduction))) {
+  const ssize_t sent = retry_interrupted(
+      [&] { return send(socket_fd.get(), &introduction, sizeof(introduction), MSG_NOSIGNAL); });
+  if (sent != ssize_t(sizeof(introduction))) {
     if (errno == EPIPE) return link->link_ended(text("introducing myself to rank ", members[0]), deadline);
     return Status::system_error(text("introducing myself to rank ", members[0], " on this node"));
   }
@@ -202,14 +206,19 @@ Status NodeLink::accept_members(Fd listener, std::span<const std::byte> secret, 
     SWITCHYARD_TRY(
         wait_ready(listener.get(), POLLIN, deadline, "waiting for a connection from rank " + list_ranks(missing)));
     Fd caller(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!caller.valid()) continue;
+    if (!caller.valid()) {
+      if (errno == EINTR || errno == EAGAIN || errno == ECONNABORTED) continue;
+      return Status::system_error("accepting a process of this node");  // the caller stays ready: no use in trying again
+    }
     ucred credentials{};
     socklen_t length = sizeof(credentials);
     if (getsockopt(caller.get(), SOL_SOCKET, SO_PEERCRED, &credentials, &length) != 0) continue;
     if (credentials.uid != geteuid()) continue;  // a stranger: dropped without a word
     Introduction introduction{};
     if (!wait_ready(caller.get(), POLLIN, deadline, "waiting for an introduction").ok()) continue;
-    if (recv(caller.get(), &introduction, sizeof(introduction), 0) != ssize_t(sizeof(introduction))) continue;
+    const ssize_t received =
+        retry_interrupted([&] { return recv(caller.get(), &introduction, sizeof(introduction), 0); });
+    if (received != ssize_t(sizeof(introduction))) continue;
     if (sodium_memcmp(introduction.secret.data(), secret.data(), secret.size()) != 0) continue;
     const int idx = introduction.member_idx;
     if (idx <= 0 || size_t(idx) >= members_.size() || links_[size_t(idx)].valid()) continue;

@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -40,7 +41,8 @@ SocketAddress to_socket_address(const TcpEndpoint& endpoint) {
   return out;
 }
 
-// False for families other than IP, and for link-local addresses: those mean nothing on another host.
+// False for families other than IP, and for link-local addresses: those mean nothing on another host. An IPv4 address
+// in the clothes of IPv6 comes out as what it is.
 bool from_socket_address(const sockaddr* address, TcpEndpoint& out) {
   out = {};
   if (address->sa_family == AF_INET) {
@@ -54,9 +56,13 @@ bool from_socket_address(const sockaddr* address, TcpEndpoint& out) {
   sockaddr_in6 v6;
   std::memcpy(&v6, address, sizeof v6);
   if (IN6_IS_ADDR_LINKLOCAL(&v6.sin6_addr)) return false;
+  out.port = ntohs(v6.sin6_port);
+  if (IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)) {
+    std::memcpy(out.address.data(), &v6.sin6_addr.s6_addr[12], 4);
+    return true;
+  }
   out.family = IpFamily::kV6;
   std::memcpy(out.address.data(), &v6.sin6_addr, sizeof v6.sin6_addr);
-  out.port = ntohs(v6.sin6_port);
   return true;
 }
 
@@ -99,10 +105,11 @@ bool TcpEndpoint::is_loopback() const {
 }
 
 bool TcpEndpoint::is_wildcard() const {
-  for (const std::byte b : address) {
-    if (b != std::byte(0)) return false;
-  }
-  return true;
+  in6_addr v6;
+  std::memcpy(&v6, address.data(), sizeof v6);
+  // ::ffff:0.0.0.0 would listen on every interface of IPv4.
+  const bool mapped = family == IpFamily::kV6 && IN6_IS_ADDR_V4MAPPED(&v6);
+  return std::all_of(address.begin() + (mapped ? 12 : 0), address.end(), [](std::byte b) { return b == std::byte(0); });
 }
 
 std::string TcpEndpoint::to_string() const {
@@ -199,7 +206,7 @@ bool wait_for_events(int fd, short events, Deadline deadline) {
     pollfd entry{fd, events, 0};
     const int num_ready = poll(&entry, 1, deadline.remaining_ms());
     if (num_ready > 0) return true;
-    if (num_ready < 0 && errno != EINTR) return true;
+    if (num_ready < 0 && errno != EINTR) poll(nullptr, 0, 1);  // out of memory for a moment; the deadline still holds
     if (deadline.expired()) return false;
   }
 }

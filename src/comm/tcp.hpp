@@ -32,7 +32,7 @@ Result<TcpEndpoint> interface_endpoint(const std::string& interface);
 // What a host name or number means. BLOCKING: as long as the name service takes; numbers never.
 Result<TcpEndpoint> resolve_endpoint(const std::string& host, uint16_t port);
 
-// A non-blocking listener. EFFECTS: fills in the port if it was 0. The wildcard address is refused.
+// A non-blocking listener. EFFECTS: fills in the port if it was 0. Wildcard addresses are refused.
 Result<Fd> listen_at(TcpEndpoint& endpoint);
 
 // A connected, non-blocking socket. BLOCKING: until the deadline.

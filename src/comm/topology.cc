@@ -7,6 +7,7 @@
 
 #include "base/env.hpp"
 #include "base/fd.hpp"
+#include "base/retry.hpp"
 
 namespace switchyard {
 namespace {
@@ -15,7 +16,8 @@ namespace {
 Result<std::string> boot_id() {
   Fd file(open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
   char buffer[64];
-  const ssize_t length = file.valid() ? read(file.get(), buffer, sizeof(buffer)) : -1;
+  const ssize_t length =
+      file.valid() ? retry_interrupted([&] { return read(file.get(), buffer, sizeof(buffer)); }) : -1;
   if (length <= 0) return Status::system_error("reading /proc/sys/kernel/random/boot_id to tell this machine from others");
   return std::string(buffer, size_t(length));
 }

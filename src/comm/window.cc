@@ -1,6 +1,8 @@
 #include "comm/window.hpp"
 
+#include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 #include "base/failpoint.hpp"
 #include "base/checked.hpp"
@@ -11,6 +13,8 @@ namespace {
 
 constexpr uint64_t kStrideAlignment = 2u << 20;  // so that peers' memory may be backed by huge pages
 
+constexpr uint64_t kMaxOfferBytes = uint64_t(1) << 46;  // so that no sum over the ranks of a node can wrap
+
 // What a rank tells the others about its part.
 struct Offer {
   uint64_t num_bytes;
@@ -19,6 +23,21 @@ struct Offer {
   uint32_t mappable;
   uint32_t reserved;
 };
+
+// Pages beyond the end of the memory, or cut off later, would end this process by SIGBUS when it touches them.
+Status check_offer(int fd, const Offer& offer, int rank) {
+  struct stat info;
+  if (fstat(fd, &info) != 0) return Status::system_error(text("looking at the memory of rank ", rank));
+  if (uint64_t(info.st_size) < offer.alloc_bytes) {
+    return Status::remote(text("rank ", rank, " offered ", offer.alloc_bytes, " bytes of window memory and sent ",
+                               info.st_size));
+  }
+  const int seals = fcntl(fd, F_GET_SEALS);
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) {
+    return Status::remote(text("rank ", rank, " sent window memory that it could take away again (not sealed)"));
+  }
+  return {};
+}
 
 }  // namespace
 
@@ -56,7 +75,7 @@ Status Window::map_peers(const Context& context, size_t alloc_bytes, size_t offs
       return Status::invalid_usage(text("a window must have one size on all ranks: rank ", rank, " registered ",
                                         offer.num_bytes, " bytes, rank ", context.rank, " ", num_bytes_));
     }
-    if (!range_fits(offer.offset, offer.num_bytes, offer.alloc_bytes)) {
+    if (!range_fits(offer.offset, offer.num_bytes, offer.alloc_bytes) || offer.alloc_bytes > kMaxOfferBytes) {
       return Status::remote(text("rank ", rank, " sent an impossible window offer"));
     }
   }
@@ -93,6 +112,7 @@ Status Window::map_peers(const Context& context, size_t alloc_bytes, size_t offs
     }
     char* place = static_cast<char*>(reserved_) + size_t(i) * stride;
     const Offer& offer = offers[size_t(rank)];
+    SWITCHYARD_TRY(check_offer(fds[size_t(i)].get(), offer, rank));
     if (mmap(place, offer.alloc_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fds[size_t(i)].get(), 0) ==
         MAP_FAILED) {
       return Status::system_error(text("mapping the window of rank ", rank));

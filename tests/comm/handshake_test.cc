@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <thread>
@@ -173,6 +174,22 @@ TEST_F(HandshakeTest, GreetingsWithImpossibleRanksAreRefused) {
   EXPECT_FALSE(parse(0, kMaxBootstrapRanks + 1));
   EXPECT_FALSE(HandshakeHello::parse(std::vector<std::byte>(39)).ok());
   EXPECT_FALSE(HandshakeHello::parse(std::vector<std::byte>(41)).ok());
+}
+
+// A coordinator beset by strangers closes unproven connections that are older than kHalfOpenGraceNs.
+TEST_F(HandshakeTest, PlaceLostToANewcomerAfterAWhileIsWorthAnotherTry) {
+  std::thread server([&] {
+    ServerHandshake handshake(secret_);
+    const auto hello = server_.receive(soon());
+    ASSERT_TRUE(hello.ok());
+    ASSERT_TRUE(handshake.advance(hello.value(), server_).ok() && server_.flush(soon()).ok());
+    poll(nullptr, 0, int(kHalfOpenGraceNs / kMillisecond));
+    shutdown(server_.fd(), SHUT_RDWR);
+  });
+  const auto outcome = client_handshake(client_, secret_, 0, 1, soon());
+  server.join();
+  ASSERT_TRUE(outcome.ok()) << outcome.status().to_string();
+  EXPECT_EQ(outcome.value(), HandshakeOutcome::kNoChallenge);
 }
 
 TEST_F(HandshakeTest, SilentCoordinatorIsWorthAnotherTryAfterTheDeadline) {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/checked.hpp"
+#include "base/retry.hpp"
 
 namespace switchyard {
 
@@ -25,7 +26,7 @@ Result<Memory> Memory::create(size_t num_bytes) {
     return Status::system_error("memory: memfd_create failed (each allocation holds a descriptor; see ulimit -n)");
   }
   const size_t length = mapped_bytes(num_bytes);
-  if (ftruncate(fd.get(), off_t(length)) != 0) {
+  if (retry_interrupted([&] { return ftruncate(fd.get(), off_t(length)); }) != 0) {
     return Status::system_error(text("memory: cannot make ", length, " bytes"));
   }
   if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
