@@ -3,6 +3,7 @@
 #if SWITCHYARD_HAVE_OFI
 #include <array>
 #include <cstring>
+#include <span>
 #include <vector>
 
 #include "net/ofi_fabric.hpp"
@@ -17,7 +18,7 @@ constexpr size_t kMaxInFlight = 128;
 
 class OverOfi final : public GinPath {
  public:
-  explicit OverOfi(OfiFabric fabric) : fabric_(std::move(fabric)), memory_(2 * kMaxGinBytes) {}
+  OverOfi(OfiFabric fabric, std::span<char> memory) : fabric_(std::move(fabric)), memory_(memory) {}
   ~OverOfi() override { fabric_.endpoint.reset(); }  // before the memory that it may still write or read
 
   Status connect(Communicator& comm) {
@@ -100,7 +101,7 @@ class OverOfi final : public GinPath {
   }
 
   OfiFabric fabric_;
-  std::vector<char> memory_;  // first half: mine; second half: the peer's
+  const std::span<char> memory_;  // first half: mine; second half: the peer's
   FidPtr<fid_mr> registration_;
   void* descriptor_ = nullptr;
   fi_addr_t peer_ = FI_ADDR_UNSPEC;
@@ -117,7 +118,10 @@ class OverOfi final : public GinPath {
 Result<GinPathPtr> make_ofi_path([[maybe_unused]] Communicator& comm, [[maybe_unused]] const std::string& net) {
 #if SWITCHYARD_HAVE_OFI
   SWITCHYARD_ASSIGN(OfiFabric fabric, OfiFabric::open(net, /*one_machine=*/true));
-  auto path = std::make_unique<OverOfi>(std::move(fabric));
+  constexpr size_t kNumBytes = 2 * kMaxGinBytes;
+  SWITCHYARD_ASSIGN(void* memory, comm.runtime().allocate(kNumBytes));  // as ours; lives as long as the process
+  std::memset(memory, 0, kNumBytes);
+  auto path = std::make_unique<OverOfi>(std::move(fabric), std::span(static_cast<char*>(memory), kNumBytes));
   SWITCHYARD_TRY(path->connect(comm));
   return GinPathPtr(std::move(path));
 #else

@@ -234,7 +234,7 @@ void Communicator::settle_network() {
   if (net_ == nullptr) return;
   const auto settled = [&] {
     if (proxy_ != nullptr && !proxy_->drain()) return false;
-    if (net_->flush() != NetPost::kBusy) return true;
+    if (net_->deliver() != NetPost::kBusy) return true;
     net_->progress();
     return false;
   };

@@ -31,7 +31,7 @@ constexpr NetCalls kDirectCalls = {
       return post_with_patience(endpoint_of(target), [&] { return endpoint_of(target).put_value(put, value); });
     },
     [](void* target) { return post_with_patience(endpoint_of(target), [&] { return endpoint_of(target).flush(); }); },
-    [](void* target) { endpoint_of(target).progress(); },
+    [](void* target) { return endpoint_of(target).progress() || endpoint_of(target).bytes_in_flight() > 0; },
     [](void* target, int peer) { return endpoint_of(target).usable(peer); },
 };
 
@@ -40,7 +40,10 @@ constexpr NetCalls kProxyCalls = {
     nullptr,
     nullptr,
     nullptr,
-    [](void* target) { static_cast<Proxy*>(target)->progress(); },
+    [](void* target) {
+      auto& proxy = *static_cast<Proxy*>(target);
+      return proxy.progress() || proxy.endpoint().bytes_in_flight() > 0;
+    },
     [](void* target, int peer) { return static_cast<Proxy*>(target)->endpoint().usable(peer); },
 };
 

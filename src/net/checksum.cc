@@ -157,6 +157,11 @@ NetPost ChecksumEndpoint::get(int peer, uint32_t from_region, uint64_t from_offs
   return inner_->get(peer, from_region, from_offset, to_region, to_offset, num_bytes);
 }
 
+NetPost ChecksumEndpoint::deliver() {
+  const NetPost flushed = flush();
+  return flushed == NetPost::kPosted ? inner_->deliver() : flushed;
+}
+
 NetPost ChecksumEndpoint::flush() {
   const std::lock_guard lock(mutex_);
   if (failed()) return NetPost::kFailed;
@@ -176,6 +181,7 @@ void ChecksumEndpoint::catch_up() {
 bool ChecksumEndpoint::progress() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock) return false;
+  count_help();
   const bool moved = inner_->progress();
   if (failed()) return moved;
   send_waiting_entries();

@@ -260,6 +260,11 @@ NetPost FaultEndpoint::flush() {
   return owing ? NetPost::kBusy : flushed;
 }
 
+NetPost FaultEndpoint::deliver() {
+  const NetPost flushed = flush();
+  return flushed == NetPost::kPosted ? inner_->deliver() : flushed;
+}
+
 void FaultEndpoint::catch_up() {
   progress();
   inner_->catch_up();
@@ -273,6 +278,7 @@ bool FaultEndpoint::usable(int peer) const {
 bool FaultEndpoint::progress() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock) return false;
+  count_help();
   const bool sent = send_all();
   return inner_->progress() || sent;
 }

@@ -49,6 +49,7 @@ class FaultEndpoint final : public NetEndpoint {
   NetPost get(int peer, uint32_t from_region, uint64_t from_offset, uint32_t to_region, uint64_t to_offset,
               uint64_t num_bytes) override;
   NetPost flush() override;
+  NetPost deliver() override;
   bool progress() override;
   void catch_up() override;
   uint64_t bytes_in_flight() const override { return inner_->bytes_in_flight(); }

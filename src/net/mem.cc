@@ -76,6 +76,7 @@ class MemEndpoint final : public NetEndpoint {
   }
 
   NetPost flush() override { return aborted_.load(std::memory_order_relaxed) ? NetPost::kFailed : NetPost::kPosted; }
+  NetPost deliver() override { return flush(); }
   bool progress() override { return false; }
   void catch_up() override {}
   bool usable(int /*peer*/) const override { return !aborted_.load(std::memory_order_relaxed); }

@@ -47,6 +47,8 @@ class NetEndpoint : public Progressed {
                       uint64_t num_bytes) = 0;
   // Are the sources of all puts so far reusable and all gets complete?
   virtual NetPost flush() = 0;
+  // Has everything that was posted so far arrived? kFailed: what was lost does not count.
+  virtual NetPost deliver() = 0;
   // Here and for peers that write to this rank.
   bool progress() override = 0;
   // Applies what has been delivered here. May wait for another thread that is at it.

@@ -67,6 +67,7 @@ class OfiEndpoint final : public NetEndpoint {
   NetPost get(int peer, uint32_t from_region, uint64_t from_offset, uint32_t to_region, uint64_t to_offset,
               uint64_t num_bytes) override;
   NetPost flush() override;
+  NetPost deliver() override;
   bool progress() override;
   void catch_up() override;
   uint64_t bytes_in_flight() const override { return bytes_in_flight_.load(std::memory_order_relaxed); }
@@ -90,6 +91,7 @@ class OfiEndpoint final : public NetEndpoint {
     fi_addr_t address = FI_ADDR_UNSPEC;
     uint32_t next_sequence = 0;
     uint32_t num_in_flight = 0;
+    bool has_undelivered = false;  // something was posted whose completion says nothing about the target
     SignalOrder incoming;
   };
   // One operation under way; libfabric wants its context to stay in place.
@@ -112,13 +114,14 @@ class OfiEndpoint final : public NetEndpoint {
         members_(context.window.members.begin(), context.window.members.end()),
         rank_(context.window.rank),
         fabric_(std::move(fabric)),
+        delivery_(fabric_.keeps_order() ? 0 : FI_DELIVERY_COMPLETE),
         peers_(context.window.members.size()) {}
 
   Status meet(Deadline deadline);
   Status post_receives();
   const Region* find(uint32_t id) const;
   NetPost put_from(const NetPut& put, const Source& source);
-  NetPost write(const NetPut& put, const Source& source, uint64_t offset, uint64_t num_bytes, bool last);
+  NetPost write(const NetPut& put, const Source& source, uint64_t offset, uint64_t num_bytes, bool last, uint64_t delivery);
   NetPost send_signal(const NetPut& put);
   uint32_t word_of(const NetPut& put) const;
   NetPost posted(int64_t result, Operation* operation, const char* what);
@@ -154,6 +157,9 @@ class OfiEndpoint final : public NetEndpoint {
 
   mutable std::mutex mutex_;  // of everything below: libfabric's objects are used by one thread at a time
   OfiFabric fabric_;
+  // What a completion means. Where writes may pass each other: delivered, so that what is in flight bounds what arrives out
+  // of order. Where they can't, the source's end is enough, and costs no answer from the target.
+  const uint64_t delivery_;
   std::vector<Peer> peers_;
   std::map<uint32_t, Region> regions_;
   uint32_t num_words_ = 0;  // given to regions so far
@@ -175,7 +181,8 @@ Result<std::unique_ptr<NetEndpoint>> OfiEndpoint::connect(const NetContext& cont
   }
   SWITCHYARD_ASSIGN(OfiFabric fabric, OfiFabric::open(context.name, context.machine_ranks.count == int(num_ranks)));
   log(LogLevel::kInfo, "rank ", context.window.rank, ": network ofi, provider ", fabric.info->fabric_attr->prov_name,
-      ", interface ", fabric.info->domain_attr->name, ", address ", fabric.address);
+      ", interface ", fabric.info->domain_attr->name, ", address ", fabric.address,
+      fabric.keeps_order() ? ", in order" : ", in any order");
   std::unique_ptr<OfiEndpoint> endpoint(new OfiEndpoint(context, std::move(fabric)));
   SWITCHYARD_TRY(endpoint->meet(deadline));
   SWITCHYARD_TRY(ProgressThreads::instance().add(*endpoint));
@@ -273,6 +280,7 @@ NetPost OfiEndpoint::posted(int64_t result, Operation* operation, const char* wh
   if (result == 0) {
     ++num_in_flight_;
     ++peers_[size_t(operation->peer)].num_in_flight;
+    peers_[size_t(operation->peer)].has_undelivered = delivery_ == 0;
     add_bytes_in_flight(operation->num_bytes);
     return NetPost::kPosted;
   }
@@ -335,7 +343,7 @@ NetPost OfiEndpoint::put_from(const NetPut& put, const Source& source) {
   const auto post_next = [&] {
     const uint64_t num_bytes = std::min(most, put.num_bytes - offset);
     const bool last = offset + num_bytes == put.num_bytes;
-    result = write(put, source, offset, num_bytes, last && fits);
+    result = write(put, source, offset, num_bytes, last && fits, delivery_);
     if (result == NetPost::kPosted) offset += num_bytes;
     return result;
   };
@@ -352,7 +360,8 @@ NetPost OfiEndpoint::put_from(const NetPut& put, const Source& source) {
   return NetPost::kFailed;
 }
 
-NetPost OfiEndpoint::write(const NetPut& put, const Source& source, uint64_t offset, uint64_t num_bytes, bool last) {
+NetPost OfiEndpoint::write(const NetPut& put, const Source& source, uint64_t offset, uint64_t num_bytes, bool last,
+                           uint64_t delivery) {
   const Region* to = find(put.num_bytes == 0 ? kSinkRegion : put.to_region);
   if (to == nullptr) return NetPost::kFailed;
   const RegionOffer& offer = to->offers[size_t(put.peer)];
@@ -379,9 +388,8 @@ NetPost OfiEndpoint::write(const NetPut& put, const Source& source, uint64_t off
   message.rma_iov_count = 1;
   message.context = &operation->context;
   message.data = data.pack();
-  // Delivered means that the target's completion is on its way: what is in flight bounds what may arrive out of order.
   const uint64_t flags =
-      FI_REMOTE_CQ_DATA | FI_COMPLETION | FI_DELIVERY_COMPLETE | (source.inject ? FI_INJECT : uint64_t{0});
+      FI_REMOTE_CQ_DATA | FI_COMPLETION | delivery | (source.inject ? FI_INJECT : uint64_t{0});
   const NetPost result = posted(fi_writemsg(fabric_.endpoint.get(), &message, flags), operation, "a write");
   if (result == NetPost::kPosted) peer.next_sequence = (peer.next_sequence + 1) & kSequenceMask;
   return result;
@@ -398,7 +406,7 @@ NetPost OfiEndpoint::send_signal(const NetPut& put) {
   message.addr = peer.address;
   message.context = &operation->context;
   const int64_t sent =
-      fi_sendmsg(fabric_.endpoint.get(), &message, FI_INJECT | FI_COMPLETION | FI_DELIVERY_COMPLETE);
+      fi_sendmsg(fabric_.endpoint.get(), &message, FI_INJECT | FI_COMPLETION | delivery_);
   const NetPost result = posted(sent, operation, "a signal");
   if (result == NetPost::kPosted) peer.next_sequence = (peer.next_sequence + 1) & kSequenceMask;
   return result;
@@ -427,6 +435,21 @@ NetPost OfiEndpoint::flush() {
   return num_in_flight_ == 0 ? NetPost::kPosted : NetPost::kBusy;
 }
 
+NetPost OfiEndpoint::deliver() {
+  {
+    const std::lock_guard lock(mutex_);
+    for (size_t rank = 0; rank < peers_.size(); ++rank) {
+      if (!peers_[rank].has_undelivered || !usable(int(rank))) continue;
+      // A write of nothing, behind all others, that is complete when it is there.
+      NetPut fence{};
+      fence.peer = int(rank);
+      if (write(fence, {&sink_, nullptr, true}, 0, 0, true, FI_DELIVERY_COMPLETE) == NetPost::kBusy) return NetPost::kBusy;
+      peers_[rank].has_undelivered = false;
+    }
+  }
+  return flush();
+}
+
 // ---- completions ----
 
 void OfiEndpoint::catch_up() {
@@ -436,7 +459,9 @@ void OfiEndpoint::catch_up() {
 
 bool OfiEndpoint::progress() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
-  return lock && poll();
+  if (!lock) return false;
+  count_help();
+  return poll();
 }
 
 // True when something had completed, here or from a peer.

@@ -45,6 +45,12 @@ struct OfiFabric {
   // What peers need to reach this endpoint.
   Result<std::vector<std::byte>> name() const;
   Result<fi_addr_t> add_peer(const std::byte* peer_name) const;
+  // Do writes, and messages after writes, to one peer arrive in the order in which they were posted?
+  bool keeps_order() const {
+    constexpr uint64_t kOrder = FI_ORDER_WAW | FI_ORDER_SAW | FI_ORDER_SAS | FI_ORDER_WAS;
+    return (info->tx_attr->msg_order & kOrder) == kOrder && (info->rx_attr->msg_order & kOrder) == kOrder &&
+           info->ep_attr->max_order_waw_size >= info->ep_attr->max_msg_size;
+  }
   bool needs(uint64_t mr_mode) const { return (info->domain_attr->mr_mode & mr_mode) != 0; }
 
   std::string address;

@@ -23,7 +23,7 @@ Status ProgressThreads::add(Progressed& item) {
   });
   {
     const std::lock_guard lock(idle->mutex);
-    idle->items.push_back(&item);
+    idle->items.push_back({&item, item.num_helped()});
     idle->stopping = false;
     if (idle->items.size() > 1) return {};
   }
@@ -42,7 +42,7 @@ void ProgressThreads::remove(Progressed& item) {
   for (Worker& worker : workers_) {
     {
       const std::lock_guard lock(worker.mutex);
-      if (std::erase(worker.items, &item) == 0 || !worker.items.empty()) continue;
+      if (std::erase_if(worker.items, [&](const auto& entry) { return entry.what == &item; }) == 0 || !worker.items.empty()) continue;
       worker.stopping = true;
     }
     if (worker.thread.joinable()) worker.thread.join();
@@ -57,7 +57,12 @@ void ProgressThreads::run(Worker& worker) {
     {
       const std::lock_guard lock(worker.mutex);
       if (worker.stopping) return;
-      for (Progressed* item : worker.items) moved |= item->progress();
+      for (auto& item : worker.items) {
+        // Whoever waits for the network is at it: two would only stand in each other's way.
+        const bool is_helped = item.what->num_helped() != item.num_helped;
+        if (!is_helped) moved |= item.what->progress();
+        item.num_helped = item.what->num_helped();
+      }
     }
     if (moved) backoff.reset();
     else backoff.pause();

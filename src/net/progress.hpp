@@ -8,6 +8,8 @@
 //            look after.
 // ERRORS     add() when no thread can be started.
 #pragma once
+#include <atomic>
+#include <cstdint>
 #include <deque>
 #include <mutex>
 #include <thread>
@@ -22,6 +24,16 @@ class Progressed {
   virtual ~Progressed() = default;
   // Moves what can be moved; true when something moved. Never waits: does nothing while another thread is at it.
   virtual bool progress() = 0;
+
+  // How often progress() was at it; changes while somebody else helps.
+  uint64_t num_helped() const { return num_helped_.load(std::memory_order_relaxed); }
+
+ protected:
+  // By who is at it: one thread at a time.
+  void count_help() { num_helped_.store(num_helped() + 1, std::memory_order_relaxed); }
+
+ private:
+  std::atomic<uint64_t> num_helped_{0};
 };
 
 class ProgressThreads {
@@ -34,7 +46,11 @@ class ProgressThreads {
  private:
   struct Worker {
     std::mutex mutex;  // held while items are progressed
-    std::vector<Progressed*> items;
+    struct Item {
+      Progressed* what;
+      uint64_t num_helped;  // when the worker last looked
+    };
+    std::vector<Item> items;
     bool stopping = false;
     std::thread thread;
   };

@@ -10,7 +10,7 @@
 namespace switchyard {
 namespace {
 
-constexpr HostPlatform kHost;
+const HostPlatform kHost;
 constexpr int kBatch = 32;  // operations of one ring before the others have their turn
 
 }  // namespace
@@ -39,6 +39,7 @@ Proxy::~Proxy() {
 }
 
 bool Proxy::progress() {
+  count_help();
   bool moved = false;
   for (Lane& lane : lanes_) moved |= serve(lane);
   return endpoint_.progress() || moved;

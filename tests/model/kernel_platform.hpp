@@ -60,7 +60,7 @@ class KernelPlatform : public ModelPlatform {
     store_release(word, value);
   }
   uint64_t fetch_add_thread(uint64_t* word, uint64_t value) const { return fetch_add(word, value); }
-  void pause_thread() const {}
+  void pause_thread(uint32_t) const {}
   bool raised(const uint32_t* flag) const { return load_relaxed(flag) != 0; }
   bool store_once(uint64_t* word, uint64_t value) const {
     assert_that(execution_.use_of(word) == Arena::Use::kPrivate, "store_once() is modelled for private words only");

@@ -36,6 +36,7 @@ class LoopNetwork {
     }
     NetPost get(int, uint32_t, uint64_t, uint32_t, uint64_t, uint64_t) override { return NetPost::kPosted; }
     NetPost flush() override { return NetPost::kPosted; }
+    NetPost deliver() override { return NetPost::kPosted; }
     bool progress() override { return false; }
     void catch_up() override {}
     uint64_t bytes_in_flight() const override { return 0; }

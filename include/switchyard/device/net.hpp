@@ -32,7 +32,7 @@ struct NetCalls {
   bool (*put)(void* target, const NetPut& put);
   bool (*put_value)(void* target, const NetPut& put, uint64_t value);
   bool (*flush)(void* target);
-  void (*progress)(void* target);  // who waits for the network helps it along
+  bool (*progress)(void* target);  // who waits for the network helps it along; true: it is busy
   bool (*usable)(void* target, int peer);
 };
 
@@ -57,10 +57,11 @@ struct RingPatience {
   const P& p;
   const NetPath& net;
   uint64_t since_ns = 0;
+  uint32_t num_pauses = 0;
 
   SWITCHYARD_DEVICE bool operator()() {
     p.net_progress(net);
-    p.pause_thread();
+    p.pause_thread(num_pauses++);
     const uint64_t now = p.now_ns();
     if (since_ns == 0) since_ns = now;
     return now - since_ns < net.timeout_ns && p.load_relaxed_thread(net.abort) == 0;

@@ -98,7 +98,7 @@ class CudaPlatform {
   }
   SWITCHYARD_DEVICE void store_release_thread(uint64_t* word, uint64_t value) const { ptx::store_release(word, value); }
   SWITCHYARD_DEVICE uint64_t fetch_add_thread(uint64_t* word, uint64_t value) const { return ptx::fetch_add(word, value); }
-  SWITCHYARD_DEVICE void pause_thread() const { __nanosleep(100); }
+  SWITCHYARD_DEVICE void pause_thread(uint32_t) const { __nanosleep(100); }
 
   // Kernels on a GPU reach the network through the proxy only: without rings they are told by GinStatus::kFailed.
   SWITCHYARD_DEVICE bool net_put(const NetPath&, const NetPut&) const { return false; }

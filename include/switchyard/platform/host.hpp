@@ -79,8 +79,14 @@ class HostPlatform {
     store_release(word, value);
   }
   uint64_t fetch_add_thread(uint64_t* word, uint64_t value) const { return fetch_add(word, value); }
-  // Between two looks of one thread that waits for the host: whoever it waits for may need this very core.
-  void pause_thread() const { sched_yield(); }
+  // Between two looks of one thread that waits for the host: whoever it waits for may need this very core. Naps after some,
+  // since a ring that is full has work for longer than that.
+  void pause_thread(uint32_t num_pauses) const {
+    constexpr uint32_t kNumYields = 16;
+    constexpr timespec kNap{0, 50'000};
+    if (num_pauses < kNumYields) sched_yield();
+    else clock_nanosleep(CLOCK_MONOTONIC, 0, &kNap, nullptr);
+  }
 
   // Plain data, ordered by the words around it.
   template <class T>
@@ -117,7 +123,7 @@ class HostPlatform {
   }
   bool net_flush(const NetPath& net) const { return net.calls->flush(net.target); }
   void net_progress(const NetPath& net) const {
-    if (net.exists()) net.calls->progress(net.target);
+    if (net.exists() && net.calls->progress(net.target)) net_is_busy_ = true;
   }
   bool net_usable(const NetPath& net, int peer) const { return net.calls->usable(net.target, peer); }
 
@@ -161,6 +167,9 @@ class HostPlatform {
     void reset() { backoff_.reset(); }
     bool pause(const HostPlatform& platform) {
       if (platform.load_relaxed(abort_) != 0) return false;
+      // While bytes move they need this thread: it does not nap.
+      if (platform.net_is_busy_) backoff_.reset();
+      platform.net_is_busy_ = false;
       backoff_.pause();
       const uint64_t now = backoff_.now_ns();
       if (now == 0) return true;
@@ -175,6 +184,9 @@ class HostPlatform {
     uint64_t deadline_ns_ = 0;
     const uint32_t* abort_;
   };
+
+ private:
+  mutable bool net_is_busy_ = false;  // as net_progress() saw it last
 };
 
 }  // namespace switchyard
