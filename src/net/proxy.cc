@@ -49,7 +49,7 @@ bool Proxy::drain() {
   progress();
   return std::all_of(lanes_.begin(), lanes_.end(), [](Lane& lane) {
     const std::lock_guard lock(lane.mutex);
-    return lane.has_failed || lane.ring->is_drained(kHost);
+    return lane.has_failed || kHost.load_relaxed(&lane.ring->failed) != 0 || lane.ring->is_drained(kHost);
   });
 }
 
