@@ -58,6 +58,7 @@ bool Proxy::serve(Lane& lane) {
   if (!lock.owns_lock() || lane.has_failed) return false;
   const uint64_t first = lane.next;
   NetPost result = NetPost::kPosted;
+  lane.bytes_left = kPieceBytes;
   for (int i = 0; i < kBatch && result == NetPost::kPosted; ++i) result = step(lane);
   // Once a batch: producers look at this word only when they run out of room.
   if (lane.next != first) lane.ring->done(kHost, lane.next);
@@ -102,8 +103,9 @@ NetPost Proxy::post(Lane& lane) {
   NetPut& put = lane.put;
   if (put.peer >= num_ranks_) return NetPost::kFailed;
   if (lane.is_value) return endpoint_.put_value(put, put.from_offset);
+  const auto has_credit = [&] { return lane.bytes_left > 0 && endpoint_.bytes_in_flight() < kCreditBytes; };
   while (put.num_bytes > kPieceBytes) {
-    if (endpoint_.bytes_in_flight() >= kCreditBytes) return NetPost::kBusy;
+    if (!has_credit()) return NetPost::kBusy;
     NetPut piece = put;
     piece.num_bytes = kPieceBytes;
     piece.signal_value = 0;
@@ -113,9 +115,12 @@ NetPost Proxy::post(Lane& lane) {
     put.to_offset += kPieceBytes;
     put.from_offset += kPieceBytes;
     put.num_bytes -= kPieceBytes;
+    lane.bytes_left = 0;
   }
-  if (!lane.is_reserved && put.num_bytes > 0 && endpoint_.bytes_in_flight() >= kCreditBytes) return NetPost::kBusy;
-  return endpoint_.put(put);
+  if (!lane.is_reserved && put.num_bytes > 0 && !has_credit()) return NetPost::kBusy;
+  const NetPost result = endpoint_.put(put);
+  if (result == NetPost::kPosted) lane.bytes_left -= std::min(lane.bytes_left, put.num_bytes);
+  return result;
 }
 
 void Proxy::fail(Lane& lane) {

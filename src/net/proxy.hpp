@@ -46,6 +46,7 @@ class Proxy final : public Progressed {
     bool has_put = false;     // `put` waits for the network; it is the descriptor at next
     bool is_value = false;    // of put_value(); the value is in from_offset
     bool is_flushing = false;
+    uint64_t bytes_left = 0;  // of this turn: so much bulk data, and then the reserved ring is looked at again
     bool has_failed = false;
   };
 
