@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <optional>
 
 #include "base/checked.hpp"
 #include "base/log.hpp"
@@ -89,15 +90,15 @@ class OfiEndpoint final : public NetEndpoint {
   struct Peer {
     std::atomic<bool> lost{false};  // its connection ended: nothing else is posted to it
     fi_addr_t address = FI_ADDR_UNSPEC;
-    uint32_t next_sequence = 0;
-    uint32_t num_in_flight = 0;
+    SentOrder outgoing;
     bool has_undelivered = false;  // something was posted whose completion says nothing about the target
     SignalOrder incoming;
   };
   // One operation under way; libfabric wants its context to stay in place.
   struct Operation {
     fi_context2 context;
-    int peer;  // -1: a receive
+    int peer;                          // -1: a receive
+    std::optional<uint32_t> sequence;  // of a write or a signal
     uint64_t num_bytes;
     uint64_t* counter;  // of the put that this is the last of; null: none
     SignalMessage message;
@@ -135,7 +136,7 @@ class OfiEndpoint final : public NetEndpoint {
   // It was posted and is complete, or lost.
   void end(Operation* operation) {
     --num_in_flight_;
-    --peers_[size_t(operation->peer)].num_in_flight;
+    if (operation->sequence) peers_[size_t(operation->peer)].outgoing.delivered(*operation->sequence);
     add_bytes_in_flight(-operation->num_bytes);
     give_back(operation);
   }
@@ -271,6 +272,7 @@ OfiEndpoint::Operation* OfiEndpoint::take_operation(int peer) {
   Operation* operation = free_operations_.back();
   free_operations_.pop_back();
   operation->peer = peer;
+  operation->sequence.reset();
   operation->num_bytes = 0;
   operation->counter = nullptr;
   return operation;
@@ -279,7 +281,7 @@ OfiEndpoint::Operation* OfiEndpoint::take_operation(int peer) {
 NetPost OfiEndpoint::posted(int64_t result, Operation* operation, const char* what) {
   if (result == 0) {
     ++num_in_flight_;
-    ++peers_[size_t(operation->peer)].num_in_flight;
+    if (operation->sequence) peers_[size_t(operation->peer)].outgoing.posted();
     peers_[size_t(operation->peer)].has_undelivered = delivery_ == 0;
     add_bytes_in_flight(operation->num_bytes);
     return NetPost::kPosted;
@@ -295,9 +297,9 @@ NetPost OfiEndpoint::posted(int64_t result, Operation* operation, const char* wh
 }
 
 bool OfiEndpoint::has_room(Peer& peer) {
-  if (peer.num_in_flight < kMaxWritesInFlight) return true;
+  if (peer.outgoing.has_room()) return true;
   poll();
-  return peer.num_in_flight < kMaxWritesInFlight;
+  return peer.outgoing.has_room();
 }
 
 NetPost OfiEndpoint::put(const NetPut& put) {
@@ -350,9 +352,10 @@ NetPost OfiEndpoint::put_from(const NetPut& put, const Source& source) {
   if (post_next() != NetPost::kPosted) return result;
   const auto finish = [&] {
     while (offset < put.num_bytes) {
-      if (post_next() != NetPost::kPosted) return result == NetPost::kFailed;
+      result = has_room(peer) ? post_next() : NetPost::kBusy;
+      if (result != NetPost::kPosted) return result == NetPost::kFailed;
     }
-    if (!fits) result = send_signal(put);
+    if (!fits) result = has_room(peer) ? send_signal(put) : NetPost::kBusy;
     return result != NetPost::kBusy;
   };
   if (wait_until(finish, Deadline::after_ns(kPieceLimitNs)) == WaitResult::kReady) return result;
@@ -370,9 +373,11 @@ NetPost OfiEndpoint::write(const NetPut& put, const Source& source, uint64_t off
   if (!range_fits(to_offset, length, offer.num_bytes)) return NetPost::kFailed;
   Peer& peer = peers_[size_t(put.peer)];
   const uint32_t word = last ? word_of(put) : kNoWord;
-  const CompletionData data{uint32_t(rank_), peer.next_sequence, word, word == kNoWord ? 0 : uint32_t(put.signal_value)};
+  const CompletionData data{uint32_t(rank_), peer.outgoing.next(), word,
+                            word == kNoWord ? 0 : uint32_t(put.signal_value)};
 
   Operation* operation = take_operation(put.peer);
+  operation->sequence = data.sequence;
   operation->num_bytes = length;
   // A signal that follows as a message says nothing about the source.
   if (offset + num_bytes == put.num_bytes) operation->counter = put.counter;
@@ -388,17 +393,15 @@ NetPost OfiEndpoint::write(const NetPut& put, const Source& source, uint64_t off
   message.rma_iov_count = 1;
   message.context = &operation->context;
   message.data = data.pack();
-  const uint64_t flags =
-      FI_REMOTE_CQ_DATA | FI_COMPLETION | delivery | (source.inject ? FI_INJECT : uint64_t{0});
-  const NetPost result = posted(fi_writemsg(fabric_.endpoint.get(), &message, flags), operation, "a write");
-  if (result == NetPost::kPosted) peer.next_sequence = (peer.next_sequence + 1) & kSequenceMask;
-  return result;
+  const uint64_t flags = FI_REMOTE_CQ_DATA | FI_COMPLETION | delivery | (source.inject ? FI_INJECT : uint64_t{0});
+  return posted(fi_writemsg(fabric_.endpoint.get(), &message, flags), operation, "a write");
 }
 
 NetPost OfiEndpoint::send_signal(const NetPut& put) {
   Peer& peer = peers_[size_t(put.peer)];
   Operation* operation = take_operation(put.peer);
-  operation->message = {uint32_t(rank_), peer.next_sequence, put.signal_region, 0, put.signal_offset, put.signal_value};
+  operation->sequence = peer.outgoing.next();
+  operation->message = {uint32_t(rank_), *operation->sequence, put.signal_region, 0, put.signal_offset, put.signal_value};
   iovec local{&operation->message, sizeof(operation->message)};
   fi_msg message{};
   message.msg_iov = &local;
@@ -407,9 +410,7 @@ NetPost OfiEndpoint::send_signal(const NetPut& put) {
   message.context = &operation->context;
   const int64_t sent =
       fi_sendmsg(fabric_.endpoint.get(), &message, FI_INJECT | FI_COMPLETION | delivery_);
-  const NetPost result = posted(sent, operation, "a signal");
-  if (result == NetPost::kPosted) peer.next_sequence = (peer.next_sequence + 1) & kSequenceMask;
-  return result;
+  return posted(sent, operation, "a signal");
 }
 
 NetPost OfiEndpoint::get(int peer_rank, uint32_t from_region, uint64_t from_offset, uint32_t to_region,
@@ -441,6 +442,7 @@ NetPost OfiEndpoint::deliver() {
     for (size_t rank = 0; rank < peers_.size(); ++rank) {
       if (!peers_[rank].has_undelivered || !usable(int(rank))) continue;
       // A write of nothing, behind all others, that is complete when it is there.
+      if (!has_room(peers_[rank])) return NetPost::kBusy;
       NetPut fence{};
       fence.peer = int(rank);
       if (write(fence, {&sink_, nullptr, true}, 0, 0, true, FI_DELIVERY_COMPLETE) == NetPost::kBusy) return NetPost::kBusy;

@@ -1,4 +1,5 @@
-// Delivery in order: what a target does with the writes of one source, which may arrive in any order.
+// Delivery in order: what a target does with the writes of one source, which may arrive in any order, and what the
+// source does so that the target can.
 //
 // Every write to a peer carries a sequence number. A signal counts only when its write and all earlier ones have arrived,
 // so the receiver keeps what came too early until the gap before it is closed.
@@ -13,9 +14,10 @@ namespace switchyard {
 
 constexpr int kSequenceBits = 14;
 constexpr uint32_t kSequenceMask = (1u << kSequenceBits) - 1;
-// A source has at most half as many writes in flight, so that a number in the window names one write only.
+// The writes of a source that are not all delivered span at most half as many numbers, so that a number in the window
+// names one write only.
 constexpr uint32_t kSequenceWindow = 512;
-constexpr uint32_t kMaxWritesInFlight = kSequenceWindow / 2;
+constexpr uint32_t kSequenceSpan = kSequenceWindow / 2;
 
 struct Signal {
   uint32_t region = 0;
@@ -23,20 +25,21 @@ struct Signal {
   uint64_t value = 0;  // 0: the write carried no signal
 };
 
-class SignalOrder {
+template <int kBits, uint32_t kWindow>
+class BasicSignalOrder {
  public:
   // The write with this number has arrived. Calls apply(signal) for it and those it held up, in order, as far as there
   // is no gap. False: such a write can't be.
   template <class Apply>
   bool arrive(uint32_t sequence, const Signal& signal, Apply apply) {
-    if (((sequence - next_) & kSequenceMask) >= kSequenceWindow) return false;
-    Slot& slot = slots_[sequence % kSequenceWindow];
+    if (((sequence - next_) & kMask) >= kWindow) return false;
+    Slot& slot = slots_[sequence % kWindow];
     if (slot.arrived) return false;
     slot = {true, signal};
-    for (Slot* first = &slots_[next_ % kSequenceWindow]; first->arrived; first = &slots_[next_ % kSequenceWindow]) {
+    for (Slot* first = &slots_[next_ % kWindow]; first->arrived; first = &slots_[next_ % kWindow]) {
       if (first->signal.value != 0) apply(first->signal);
       first->arrived = false;
-      next_ = (next_ + 1) & kSequenceMask;
+      next_ = (next_ + 1) & kMask;
     }
     return true;
   }
@@ -46,8 +49,36 @@ class SignalOrder {
     bool arrived = false;
     Signal signal;
   };
+  static constexpr uint32_t kMask = (1u << kBits) - 1;
+  static_assert(kWindow <= kMask / 2 + 1 && (kWindow & (kWindow - 1)) == 0);
+
   uint32_t next_ = 0;
-  std::array<Slot, kSequenceWindow> slots_{};
+  std::array<Slot, kWindow> slots_{};
 };
+using SignalOrder = BasicSignalOrder<kSequenceBits, kSequenceWindow>;
+
+// The source's side: the numbers of its writes to one peer. From the oldest that is not delivered on they span at most
+// kSpan, however many of those in between are: else one late write would let the others run out of the target's window.
+template <int kBits, uint32_t kSpan>
+class BasicSentOrder {
+ public:
+  bool has_room() const { return ((next_ - oldest_) & kMask) < kSpan; }
+  // REQUIRES  has_room(). The number of the write that is posted next; it is used up by posted().
+  uint32_t next() const { return next_; }
+  void posted() { next_ = (next_ + 1) & kMask; }
+  // REQUIRES  it was posted, and is delivered for the first time.
+  void delivered(uint32_t sequence) {
+    delivered_[sequence % kSpan] = true;
+    for (; delivered_[oldest_ % kSpan]; oldest_ = (oldest_ + 1) & kMask) delivered_[oldest_ % kSpan] = false;
+  }
+
+ private:
+  static constexpr uint32_t kMask = (1u << kBits) - 1;
+  static_assert(kSpan <= kMask / 2 + 1 && (kSpan & (kSpan - 1)) == 0);
+
+  uint32_t next_ = 0, oldest_ = 0;
+  std::array<bool, kSpan> delivered_{};
+};
+using SentOrder = BasicSentOrder<kSequenceBits, kSequenceSpan>;
 
 }  // namespace switchyard

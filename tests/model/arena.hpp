@@ -25,7 +25,7 @@ namespace switchyard::model {
 class Arena {
  public:
   static constexpr size_t kWordBytes = 8;
-  static constexpr size_t kCapacityBytes = 64 * 1024;
+  static constexpr size_t kCapacityBytes = 128 * 1024;
 
   Arena()
       : words_(new Block[kCapacityBytes / sizeof(Block)]()),
@@ -80,8 +80,8 @@ class Arena {
   void restore() { std::memcpy(base(), snapshot_.data(), snapshot_.size()); }
 
  private:
-  struct alignas(64) Block {
-    std::byte bytes[64];
+  struct alignas(128) Block {
+    std::byte bytes[128];
   };
   struct Object {
     size_t first_byte, end_byte;

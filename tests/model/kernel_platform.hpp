@@ -170,6 +170,28 @@ class KernelPlatform : public ModelPlatform {
   int warp_idx_, num_warps_;
 };
 
+// The platform of one who posts to a descriptor ring. All that it knows while it waits for room, or for its flush, is
+// its ticket: what it read in vain is forgotten. Tickets are drawn relaxed: the ring takes no order from there.
+template <int kTag>
+class ProducerPlatform : public KernelPlatform<kTag> {
+ public:
+  explicit ProducerPlatform(const ModelPlatform& base) : KernelPlatform<kTag>(base, 0, 1) {}
+
+  uint64_t fetch_add_thread(uint64_t* word, uint64_t value) const {
+    const uint64_t ticket = this->fetch_add_relaxed(word, value);
+    this->execution_.begin_round(this->thread_);
+    knows_ = this->history();
+    return ticket;
+  }
+  void pause_thread() const {
+    this->idle();
+    this->set_history(knows_);
+  }
+
+ private:
+  mutable uint64_t knows_ = 0;
+};
+
 // A role with the explorer looking on.
 template <class Role, class Waiter, class State>
 struct Watched {

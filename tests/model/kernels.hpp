@@ -1,14 +1,29 @@
-// The library's kernels over the model: one low-latency operation, barriers, Gin. Behind function pointers, so that a
-// scenario runs the same way over the sources as they are (kernels<0>()) and over deliberately broken copies of them.
+// The library's kernels over the model: one low-latency operation, barriers, Gin, descriptor rings, the order of
+// signals from a network. Behind function pointers, so that a scenario runs the same way over the sources as they are
+// (kernels<0>()) and over deliberately broken copies of them.
 #pragma once
 #include <cstdint>
 
 #include "ep/ll_kernel.hpp"
 #include "model/kernel_platform.hpp"
+#include "net/signal_order.hpp"
 #include "switchyard/device/barrier.hpp"
 #include "switchyard/device/gin.hpp"
 
 namespace switchyard::model {
+
+// A BasicProxyRing of some size.
+struct RingKernels {
+  bool (*post)(const ModelPlatform& platform, void* ring, const ProxyPost& what);
+  bool (*flush)(const ModelPlatform& platform, void* ring);
+  bool (*take)(const ModelPlatform& platform, const void* ring, uint64_t ticket, ProxyDescriptor& out);
+  void (*done)(const ModelPlatform& platform, void* ring, uint64_t ticket);
+  void (*flushed)(const ModelPlatform& platform, void* ring, uint64_t ticket);
+};
+
+// Eight numbers, so that a few writes go round them.
+using SmallSignalOrder = BasicSignalOrder<3, 4>;
+using SmallSentOrder = BasicSentOrder<3, 2>;
 
 struct Kernels {
   void (*low_latency)(const ModelPlatform& platform, int warp_idx, int num_warps, const ep::LlOp& op);
@@ -20,6 +35,35 @@ struct Kernels {
   GinStatus (*put_value)(const ModelPlatform& platform, const DeviceComm& comm, int peer, const WindowView& to,
                          uint64_t to_offset, uint64_t value);
   GinStatus (*wait_signal)(const ModelPlatform& platform, const DeviceComm& comm, uint64_t least);
+  RingKernels ring_of_2, ring_of_4, proxy_ring;
+  bool (*net_put)(const ModelPlatform& platform, const NetPath& net, const NetPut& put);
+  // What an endpoint does with a write that has arrived: signals that are due are added to `word`.
+  bool (*arrive)(const ModelPlatform& platform, SmallSignalOrder& order, uint32_t sequence, const Signal& signal,
+                 uint64_t* word);
+};
+
+template <int kTag, class Ring>
+struct RingKernelsOf {
+  using Platform = ProducerPlatform<kTag>;
+
+  static bool post(const ModelPlatform& base, void* ring, const ProxyPost& what) {
+    const Platform p(base);
+    return static_cast<Ring*>(ring)->post(p, what, [&] { return p.pause_thread(), true; });
+  }
+  static bool flush(const ModelPlatform& base, void* ring) {
+    const Platform p(base);
+    return static_cast<Ring*>(ring)->flush(p, [&] { return p.pause_thread(), true; });
+  }
+  static bool take(const ModelPlatform& base, const void* ring, uint64_t ticket, ProxyDescriptor& out) {
+    return static_cast<const Ring*>(ring)->take(Platform(base), ticket, out);
+  }
+  static void done(const ModelPlatform& base, void* ring, uint64_t ticket) {
+    static_cast<Ring*>(ring)->done(Platform(base), ticket);
+  }
+  static void flushed(const ModelPlatform& base, void* ring, uint64_t ticket) {
+    static_cast<Ring*>(ring)->flushed(Platform(base), ticket);
+  }
+  static constexpr RingKernels all() { return {post, flush, take, done, flushed}; }
 };
 
 template <int kTag>
@@ -56,12 +100,32 @@ struct KernelsOf {
     const Platform p(base, 0, 1);
     return Gin<Platform>(p, comm, 0).wait_signal(0, least);
   }
+  static bool net_put(const ModelPlatform& base, const NetPath& net, const NetPut& put) {
+    const ProducerPlatform<kTag> p(base);
+    return switchyard::net_put(p, net, 0, put);
+  }
+  // As OfiEndpoint::arrived().
+  static bool arrive(const ModelPlatform& base, SmallSignalOrder& order, uint32_t sequence, const Signal& signal,
+                     uint64_t* word) {
+    const Platform p(base, 0, 1);
+    return order.arrive(sequence, signal, [&](const Signal& due) { p.add_release_thread(word, due.value); });
+  }
 };
 
 template <int kTag>
 constexpr Kernels kernels() {
   using Of = KernelsOf<kTag>;
-  return {Of::low_latency, Of::lsa_barrier, Of::world_barrier, Of::put, Of::put_value, Of::wait_signal};
+  return {Of::low_latency,
+          Of::lsa_barrier,
+          Of::world_barrier,
+          Of::put,
+          Of::put_value,
+          Of::wait_signal,
+          RingKernelsOf<kTag, BasicProxyRing<2>>::all(),
+          RingKernelsOf<kTag, BasicProxyRing<4>>::all(),
+          RingKernelsOf<kTag, ProxyRing>::all(),
+          Of::net_put,
+          Of::arrive};
 }
 
 }  // namespace switchyard::model

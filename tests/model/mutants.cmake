@@ -227,6 +227,98 @@ switchyard_mutant(barrier_forgets_a_member switchyard/device/barrier.hpp Barrier
   [[      return member == comm_.lsa.num_ranks;]]
   [[      return member + 1 >= comm_.lsa.num_ranks;]])
 
+# --- descriptor rings ---
+
+switchyard_mutant(head_stored_relaxed switchyard/device/proxy_ring.hpp RingOfTwo "data race"
+  [[p.store_release_thread(&slot.head,]] [[p.store_relaxed_thread(&slot.head,]])
+switchyard_mutant(head_read_relaxed switchyard/device/proxy_ring.hpp RingOfTwo "data race"
+  [[p.load_acquire_thread(&slot.head)]] [[p.load_relaxed_thread(&slot.head)]])
+switchyard_mutant(slot_written_after_its_head switchyard/device/proxy_ring.hpp RingOfTwo "data race|assertion"
+  [[      p.write(&slot.windows, what.slots[i].windows);
+      // release; pairs with the acquire in take()
+      p.store_release_thread(&slot.head, what.slots[i].head | lap_bit(ticket + uint64_t(i)));]]
+  [[      p.store_release_thread(&slot.head, what.slots[i].head | lap_bit(ticket + uint64_t(i)));
+      p.write(&slot.windows, what.slots[i].windows);]])
+switchyard_mutant(taken_stored_relaxed switchyard/device/proxy_ring.hpp RingOfTwo "data race"
+  [[p.store_release_thread(&taken, ticket);]] [[p.store_relaxed_thread(&taken, ticket);]])
+switchyard_mutant(taken_read_relaxed switchyard/device/proxy_ring.hpp RingOfTwo "data race"
+  [[now_taken = p.load_acquire_thread(&taken);]] [[now_taken = p.load_relaxed_thread(&taken);]])
+switchyard_mutant(seen_taken_stored_relaxed switchyard/device/proxy_ring.hpp TwoProducers "data race"
+  [[p.store_release_thread(&seen_taken, now_taken);]] [[p.store_relaxed_thread(&seen_taken, now_taken);]])
+switchyard_mutant(seen_taken_read_relaxed switchyard/device/proxy_ring.hpp TwoProducers "data race"
+  [[p.load_acquire_thread(&seen_taken);]] [[p.load_relaxed_thread(&seen_taken);]])
+switchyard_mutant(done_with_one_more_than_was_read switchyard/device/proxy_ring.hpp RingOfTwo "data race|assertion"
+  [[p.store_release_thread(&taken, ticket);]] [[p.store_release_thread(&taken, ticket + 1);]])
+switchyard_mutant(lap_never_flips switchyard/device/proxy_ring.hpp RingOfTwo "data race|assertion|deadlock"
+  [[what.slots[i].head | lap_bit(ticket + uint64_t(i))]] [[what.slots[i].head | kLapBit]])
+switchyard_mutant(lap_not_looked_at switchyard/device/proxy_ring.hpp RingOfTwo "data race|assertion"
+  [[if ((head & kLapBit) != lap_bit(ticket)) return false;]] [[if (head == 0) return false;]])
+switchyard_mutant(room_for_one_too_many switchyard/device/proxy_ring.hpp RingOfTwo "data race|assertion"
+  [[return end - now_taken <= kNumSlots;]] [[return end - now_taken <= kNumSlots + 1;]])
+switchyard_mutant(copy_has_room_for_one_too_many switchyard/device/proxy_ring.hpp RingOfFour "data race|assertion"
+  [[if (end - seen <= kNumSlots) return true;]] [[if (end - seen <= kNumSlots + 1) return true;]])
+switchyard_mutant(room_for_the_extension_alone switchyard/device/proxy_ring.hpp RingOfTwoExtensions "data race|assertion"
+  [[const uint64_t end = ticket + uint64_t(what.num_slots);]] [[const uint64_t end = ticket + 1;]])
+switchyard_mutant(extension_with_a_ticket_of_its_own switchyard/device/proxy_ring.hpp TwoProducersExtensions
+  "data race|assertion|deadlock"
+  [[ticket = p.fetch_add_thread(&next_ticket, uint64_t(what.num_slots));]]
+  [[ticket = p.fetch_add_thread(&next_ticket, 1);
+    if (what.num_slots == 2) p.fetch_add_thread(&next_ticket, 1);]])
+switchyard_mutant(flush_told_relaxed switchyard/device/proxy_ring.hpp RingFlushes "data race"
+  [[p.store_release_thread(&num_flushed, ticket);]] [[p.store_relaxed_thread(&num_flushed, ticket);]])
+switchyard_mutant(flush_read_relaxed switchyard/device/proxy_ring.hpp RingFlushes "data race"
+  [[p.load_acquire_thread(&num_flushed)]] [[p.load_relaxed_thread(&num_flushed)]])
+switchyard_mutant(drained_read_relaxed switchyard/device/proxy_ring.hpp ReservedRing "data race"
+  [[return p.load_acquire_thread(&taken) ==]] [[return p.load_relaxed_thread(&taken) ==]])
+switchyard_mutant(drained_but_for_one switchyard/device/proxy_ring.hpp ReservedRing "data race|assertion"
+  [[return p.load_acquire_thread(&taken) == p]] [[return p.load_acquire_thread(&taken) + 1 >= p]])
+switchyard_mutant(drained_inverted switchyard/device/net.hpp ReservedRing "data race|assertion"
+  [[put.num_bytes == 0 && ring->is_drained(p)]] [[put.num_bytes == 0 && !ring->is_drained(p)]])
+switchyard_mutant(signals_never_in_line switchyard/device/net.hpp ReservedRing "data race|assertion"
+  [[put.num_bytes == 0 && ring->is_drained(p)]] [[put.num_bytes == 0]])
+
+# --- signals on an unordered network ---
+
+switchyard_mutant(signal_applied_when_it_arrives net/signal_order.hpp Arrivals "assertion|data race"
+  [[    slot = {true, signal};]]
+  [[    if (signal.value != 0) apply(signal);
+    slot = {true, Signal{}};]])
+switchyard_mutant(gap_skipped net/signal_order.hpp Arrivals "assertion|data race"
+  [[    slot = {true, signal};]]
+  [[    slot = {true, signal};
+    next_ = sequence;]])
+switchyard_mutant(held_signals_forgotten net/signal_order.hpp Arrivals "assertion|deadlock"
+  [[      next_ = (next_ + 1) & kMask;]]
+  [[      next_ = (next_ + 1) & kMask;
+      break;]])
+switchyard_mutant(slot_not_cleared net/signal_order.hpp Arrivals "assertion"
+  [[      first->arrived = false;]] [[      if (next_ % 2 == 0) first->arrived = false;]])
+switchyard_mutant(numbers_do_not_wrap net/signal_order.hpp ArrivalsRoundTheNumbers "assertion|deadlock"
+  [[((sequence - next_) & kMask)]] [[(sequence - next_)]])
+switchyard_mutant(window_not_looked_at net/signal_order.hpp ArrivalsAStray "assertion"
+  [[if (((sequence - next_) & kMask) >= kWindow) return false;]] [[]])
+switchyard_mutant(second_arrival_accepted net/signal_order.hpp ArrivalsOneTwice "assertion"
+  [[if (slot.arrived) return false;]] [[]])
+
+# --- what ring_model.cc and signal_model.cc were extracted from ---
+
+foreach(line
+    "if (lane.next != first) lane.ring->done(kHost, lane.next);"
+    "const NetPost result = endpoint_.flush();"
+    "lane.ring->flushed(kHost, ++lane.next);"
+    "if (!lane.ring->take(kHost, lane.next, descriptor)) return NetPost::kBusy;"
+    "read_descriptor(descriptor, lane.put);"
+    "lane.put = {};")
+  switchyard_require_once(${CMAKE_SOURCE_DIR}/src/net/proxy.cc "${line}")
+endforeach()
+foreach(line
+    ".fetch_add(due.value, std::memory_order_release)"
+    "peers_[rank].incoming.arrive(sequence, signal, apply)"
+    "outgoing.delivered(*operation->sequence)"
+    "outgoing.posted()")
+  switchyard_require_once(${CMAKE_SOURCE_DIR}/src/net/ofi.cc "${line}")
+endforeach()
+
 # --- what stream_model.hpp was extracted from: these lines are in its functions ---
 
 set(SWITCHYARD_STREAM_SOURCE ${CMAKE_SOURCE_DIR}/src/platform/host/stream.cc)

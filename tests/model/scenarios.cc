@@ -2,6 +2,8 @@
 
 #include "model/device_model.hpp"
 #include "model/ll_model.hpp"
+#include "model/ring_model.hpp"
+#include "model/signal_model.hpp"
 
 namespace switchyard::model {
 namespace {
@@ -19,6 +21,18 @@ Scenario puts(std::string name, bool by_value) {
   return {std::move(name), false, [=](const Kernels& kernels, const Options& options) {
             return explore_puts(4, by_value, kernels, options);
           }};
+}
+Scenario ring(std::string name, RingCase c, bool is_long = false) {
+  return {std::move(name), is_long,
+          [=](const Kernels& kernels, const Options& options) { return explore_ring(c, kernels, options); }};
+}
+Scenario reserved(std::string name, ReservedCase c, bool is_long = false) {
+  return {std::move(name), is_long,
+          [=](const Kernels& kernels, const Options& options) { return explore_reserved(c, kernels, options); }};
+}
+Scenario arrivals(std::string name, ArrivalCase c, bool is_long = false) {
+  return {std::move(name), is_long,
+          [=](const Kernels& kernels, const Options& options) { return explore_arrivals(c, kernels, options); }};
 }
 
 constexpr bool kLong = true;
@@ -91,8 +105,38 @@ const std::vector<Scenario>& device_scenarios() {
   return scenarios;
 }
 
+const std::vector<Scenario>& network_scenarios() {
+  static const std::vector<Scenario> scenarios = {
+      ring("RingOfTwo", {.producers = {"pppppp"}}),
+      ring("RingOfTwoOneByOne", {.producers = {"pppppp"}, .batch = 1}),
+      ring("RingOfFour", {.num_slots = 4, .producers = {"pppppppp"}}),
+      ring("RingOfTwoExtensions", {.producers = {"PPPP"}}),
+      ring("RingOfFourMixed", {.num_slots = 4, .producers = {"pPpPp"}}),
+      ring("RingFlushes", {.producers = {"pfPfpf"}}),
+      ring("TwoProducers", {.producers = {"pp", "pp"}}),
+      ring("TwoProducersExtensions", {.producers = {"PP", "PP"}}),
+      ring("TwoProducersMixed", {.producers = {"pP", "pP"}}),
+      ring("TwoProducersRingOfFour", {.num_slots = 4, .producers = {"pPp", "Pp"}}),
+      ring("TwoProducersFlush", {.producers = {"pf", "pf"}}),
+      ring("ThreeProducers", {.producers = {"pp", "P", "p"}}),
+      reserved("ReservedRing", {.script = "psps"}),
+      reserved("ReservedRingExtensions", {.script = "PSps"}),
+      reserved("ReservedRingSignalOfAnother", {.script = "pp", .others_script = "ss"}),
+      reserved("ReservedRingLong", {.script = "psPsps"}),
+      arrivals("Arrivals", {}),
+      arrivals("ArrivalsRoundTheNumbers", {.num_writes = 9, .unsignalled = 0b011110111}),
+      arrivals("ArrivalsSomeUnsignalled", {.unsignalled = 0b010110}),
+      arrivals("ArrivalsOneTwice", {.num_writes = 3, .twice = 1}),
+      arrivals("ArrivalsAStray", {.num_writes = 3, .stray = 7}),
+      ring("TwoProducersThreeLaps", {.producers = {"ppp", "ppp"}}, kLong),
+      ring("TwoProducersMixedFlush", {.producers = {"Pf", "ppf"}}, kLong),
+      arrivals("ArrivalsRoundTheNumbersSignalled", {.num_writes = 9}, kLong),
+  };
+  return scenarios;
+}
+
 const Scenario* find_scenario(const std::string& name) {
-  for (const auto* list : {&low_latency_scenarios(), &device_scenarios()}) {
+  for (const auto* list : {&low_latency_scenarios(), &device_scenarios(), &network_scenarios()}) {
     for (const Scenario& scenario : *list) {
       if (scenario.name == name) return &scenario;
     }

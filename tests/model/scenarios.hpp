@@ -17,7 +17,8 @@ struct Scenario {
 
 const std::vector<Scenario>& low_latency_scenarios();
 const std::vector<Scenario>& device_scenarios();
-// Of either list; nullptr if there is none of that name.
+const std::vector<Scenario>& network_scenarios();
+// Of any list; nullptr if there is none of that name.
 const Scenario* find_scenario(const std::string& name);
 
 }  // namespace switchyard::model

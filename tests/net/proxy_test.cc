@@ -146,12 +146,13 @@ TEST_F(ProxyTest, ManyProducersKeepTheirOrderOverManyLaps) {
   std::vector<std::thread> producers;
   for (int producer = 0; producer < kProducers; ++producer) {
     producers.emplace_back([&, producer] {
+      const HostPlatform p;  // a thread's own
       for (uint64_t i = 0; i < kPuts; ++i) {
         NetPut put = put_of(producer, 8);
         put.to_offset = i;
         put.from_offset = i * 3;
         if (i % 3 == 0) put.signal_value = 100'000 + i;  // takes two slots
-        ASSERT_TRUE(net_put(p_, path_, 0, put));
+        ASSERT_TRUE(net_put(p, path_, 0, put));
       }
     });
   }

@@ -24,7 +24,7 @@ TEST(SignalOrder, AppliesInOrderWhateverOrderTheyArriveIn) {
     // More numbers than there are, in batches of what may be in flight.
     uint64_t sent = 0;
     while (sent < 3 * (kSequenceMask + 1) / 2) {
-      std::vector<uint64_t> batch(1 + engine() % kMaxWritesInFlight);
+      std::vector<uint64_t> batch(1 + engine() % kSequenceSpan);
       for (uint64_t& number : batch) number = sent++;
       std::shuffle(batch.begin(), batch.end(), engine);
       for (const uint64_t number : batch) {
@@ -57,6 +57,25 @@ TEST(SignalOrder, RefusesWhatCannotBe) {
   EXPECT_TRUE(order.arrive(0, {1, 0, 5}, std::ref(applied)));
   EXPECT_EQ(applied.values, (std::vector<uint64_t>{5, 1}));
   EXPECT_FALSE(order.arrive(0, {1, 0, 1}, std::ref(applied))) << "again";
+}
+
+TEST(SentOrder, WaitsForALateWriteHoweverManyOthersAreDelivered) {
+  SentOrder sent;
+  uint32_t num_posted = 0;
+  for (; sent.has_room(); ++num_posted) {
+    const uint32_t sequence = sent.next();
+    sent.posted();
+    if (sequence > 0) sent.delivered(sequence);
+  }
+  EXPECT_EQ(num_posted, kSequenceSpan);
+  sent.delivered(0);
+  for (uint32_t i = 0; i < 2 * kSequenceMask; ++i) {  // round the numbers
+    ASSERT_TRUE(sent.has_room());
+    const uint32_t sequence = sent.next();
+    ASSERT_EQ(sequence, (num_posted + i) & kSequenceMask);
+    sent.posted();
+    sent.delivered(sequence);
+  }
 }
 
 }  // namespace

@@ -133,9 +133,11 @@ struct BasicProxyRing {
     return p.load_relaxed_thread(&failed) == 0;
   }
 
-  // Has everything that was posted so far been given to the network?
+  // Has everything that was posted so far been given to the network? Posted so far: by this thread, or before something
+  // that this thread has acquired.
   template <class P>
   SWITCHYARD_DEVICE bool is_drained(const P& p) const {
+    // acquire; pairs with the release in done(): what the network got comes before what the caller does now
     return p.load_acquire_thread(&taken) == p.load_relaxed_thread(&next_ticket);
   }
 
@@ -183,12 +185,14 @@ struct BasicProxyRing {
     return true;
   }
 
-  // Acquire and release on the common copy, too: who trusts it must have what the one who made it acquired.
+  // Acquire and release on the common copy, too: who trusts it must have what the one who made it acquired. Who looks
+  // in vain writes nothing, so that producers that wait don't take the line from each other.
   template <class P>
   SWITCHYARD_DEVICE bool has_room(const P& p, uint64_t end) {
-    if (end - p.load_acquire_thread(&seen_taken) <= kNumSlots) return true;
+    const uint64_t seen = p.load_acquire_thread(&seen_taken);
+    if (end - seen <= kNumSlots) return true;
     const uint64_t now_taken = p.load_acquire_thread(&taken);  // acquire; pairs with the release in done()
-    p.store_release_thread(&seen_taken, now_taken);
+    if (now_taken != seen) p.store_release_thread(&seen_taken, now_taken);
     return end - now_taken <= kNumSlots;
   }
 };
