@@ -16,6 +16,7 @@ class OverGin final : public GinPath {
   bool put(uint64_t num_bytes) override {
     return gin_.put(CoopThread{}, peer_, window_, kMaxGinBytes, window_, 0, num_bytes, SignalAdd{0}) == GinStatus::kOk;
   }
+  bool flush() override { return gin_.flush() == GinStatus::kOk; }
   bool await(uint64_t num_told) override { return gin_.wait_signal(0, num_told, peer_) == GinStatus::kOk; }
 
  private:
@@ -40,6 +41,7 @@ class OverStores final : public GinPath {
     std::atomic_ref<uint64_t>(*told_).fetch_add(1, std::memory_order_release);  // pairs with the acquire in await()
     return true;
   }
+  bool flush() override { return true; }
   bool await(uint64_t num_told) override {
     Backoff backoff;
     while (std::atomic_ref<uint64_t>(*heard_).load(std::memory_order_acquire) < num_told) {

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "bench/gin/path.hpp"
+#include "base/log.hpp"
 #include "bench/stats.hpp"
 #include "comm/coordinator.hpp"
 
@@ -30,7 +31,7 @@ class Meter {
       if (!leads_ && !path_->put(num_bytes)) return failed("a put");
       if (leads_) us.push_back(double(now_ns() - begin_ns) / 1e3);
     }
-    return {};
+    return path_->flush() ? Status() : failed("a flush");
   }
 
   // Seconds from the first put until the follower has said that the last has arrived.
@@ -43,14 +44,19 @@ class Meter {
       if (post_ns != nullptr) post_ns->push_back(double(now_ns() - begin_ns) / double(count));
       if (!path_->await(++num_told_)) return failed("a wait");
       seconds.push_back(double(now_ns() - begin_ns) / 1e9);
-      return {};
+    } else {
+      num_told_ += count;
+      if (!path_->await(num_told_)) return failed("a wait");
+      if (!path_->put(8)) return failed("a put");
     }
-    num_told_ += count;
-    if (!path_->await(num_told_)) return failed("a wait");
-    return path_->put(8) ? Status() : failed("a put");
+    return path_->flush() ? Status() : failed("a flush");
   }
 
-  Status failed(const char* what) const { return Status::remote(text("bench gin: ", what, " over ", name_, " failed")); }
+  Status failed(const char* what) const {
+    const Status status = Status::remote(text("bench gin: ", what, " over ", name_, " failed"));
+    log(LogLevel::kError, status.message());
+    return status;
+  }
   GinPath& path() { return *path_; }
 
  private:

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "base/log.hpp"
 #include "net/ofi_fabric.hpp"
 #endif
 
@@ -70,14 +71,27 @@ class OverOfi final : public GinPath {
       const int64_t posted =
           fi_writemsg(fabric_.endpoint.get(), &message, FI_REMOTE_CQ_DATA | FI_COMPLETION | inject);
       if (posted == 0) break;
-      if (posted != -FI_EAGAIN || !poll()) return false;
+      if (posted != -FI_EAGAIN) {
+        log(LogLevel::kError, fabric_error("fi_writemsg", posted).message());
+        return false;
+      }
+      if (!poll()) return false;
     }
     ++num_in_flight_;
     return true;
   }
   bool await(uint64_t num_told) override {
+    return poll_until([&] { return num_told_ >= num_told; });
+  }
+  bool flush() override {
+    return poll_until([&] { return num_in_flight_ == 0; });
+  }
+
+ private:
+  template <class Done>
+  bool poll_until(Done done) {
     Backoff backoff;
-    while (num_told_ < num_told) {
+    while (!done()) {
       const uint64_t before = num_told_ + num_in_flight_;
       if (!poll()) return false;
       if (num_told_ + num_in_flight_ != before) backoff.reset();
@@ -86,13 +100,16 @@ class OverOfi final : public GinPath {
     }
     return true;
   }
-
- private:
   bool poll() {
     fi_cq_data_entry entries[32];
     const int64_t count = fi_cq_read(fabric_.completions.get(), entries, std::size(entries));
     if (count == -FI_EAGAIN) return true;
-    if (count < 0) return false;
+    if (count < 0) {
+      fi_cq_err_entry entry{};
+      if (count == -FI_EAVAIL) fi_cq_readerr(fabric_.completions.get(), &entry, 0);
+      log(LogLevel::kError, fabric_error("fi_cq_read", count).message(), ": ", fi_strerror(entry.err));
+      return false;
+    }
     for (int64_t i = 0; i < count; ++i) {
       if (entries[i].flags & FI_REMOTE_CQ_DATA) ++num_told_;
       else --num_in_flight_;

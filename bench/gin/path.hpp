@@ -22,6 +22,8 @@ class GinPath {
   virtual bool put(uint64_t num_bytes) = 0;
   // BLOCKING  until the peer has told this rank so many times, since the beginning.
   virtual bool await(uint64_t num_told) = 0;
+  // BLOCKING  until everything that was put has left: who turns to another path does not help this one any more.
+  virtual bool flush() = 0;
 };
 
 using GinPathPtr = std::unique_ptr<GinPath>;
