@@ -22,9 +22,10 @@ namespace switchyard {
 class Proxy final : public Progressed {
  public:
   static constexpr int kNumBulkRings = 4;
-  // On loopback TCP 256 KiB in flight reach the bandwidth of more (docs/figures.md), and take about 0.1 ms.
-  static constexpr uint64_t kCreditBytes = 256u << 10;
-  static constexpr uint64_t kPieceBytes = 64u << 10;
+  // On loopback TCP this much reaches the bandwidth of more, and a signal behind it takes thrice its idle time; pieces of
+  // 64 KiB lose a third of the bandwidth of 1 MiB puts (docs/figures.md).
+  static constexpr uint64_t kCreditBytes = 512u << 10;
+  static constexpr uint64_t kPieceBytes = 256u << 10;
 
   static Result<std::unique_ptr<Proxy>> create(Runtime& runtime, NetEndpoint& endpoint, int num_ranks);
   ~Proxy() override;
