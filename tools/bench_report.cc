@@ -45,6 +45,12 @@ void print_run(const nlohmann::json& run) {
              run["bound_ratio"].get<double>(), run["post_us"]["hot"]["p50"].get<double>(),
              run["memory_bytes_per_rank"].get<double>() / kMega,
              run["verify"].get<bool>() ? fmt::format("{} errors", run["errors"].get<uint64_t>()) : "not verified");
+  if (run.contains("network_us")) {
+    fmt::print("  plain libfabric: {:.1f} us for {:.2f} MB there, {:.1f} us for {:.2f} MB back; {:.2f} x (bound + network)\n",
+               run["network_us"]["dispatch"].get<double>(), run["network_bytes"]["dispatch"].get<double>() / kMega,
+               run["network_us"]["combine"].get<double>(), run["network_bytes"]["combine"].get<double>() / kMega,
+               run["network_bound_ratio"].get<double>());
+  }
   for (const nlohmann::json& baseline : run["baselines"]) print_baseline(baseline);
 }
 

@@ -1,8 +1,10 @@
 #include <cstdlib>
+#include <optional>
 
 #include "bench/ep/bound_run.hpp"
 #include "bench/ep/check.hpp"
 #include "bench/ep/jobs.hpp"
+#include "bench/ep/network_bound.hpp"
 #include "bench/machine.hpp"
 #include "bench/stats.hpp"
 
@@ -14,6 +16,7 @@ constexpr int kNumPosts = 50;
 struct Samples {
   std::vector<double> dispatch, combine, round_trip;  // ns
   BoundSamples bound_dispatch, bound_combine;
+  std::vector<double> network_dispatch, network_combine;  // where a network is in the way whose raw speed can be measured
 };
 
 // One round trip on spoiled outputs, checked. The number of errors of all ranks.
@@ -42,10 +45,16 @@ Status sample_bound(const EpBound& bound, Meeting& meeting, Samples& samples) {
 }
 
 // Bounds and operations in turns, so that whatever else the machine does meets both.
-Result<Samples> measure(EpRank& rank, Meeting& meeting, const EpBound& bound) {
+Result<Samples> measure(EpRank& rank, Meeting& meeting, const EpBound& bound, std::optional<NetworkBound>& network) {
   Samples samples;
   for (int i = 0; i < rank.spec().iters; i++) {
     SWITCHYARD_TRY(sample_bound(bound, meeting, samples));
+    if (network) {
+      SWITCHYARD_ASSIGN(const double there_ns, meeting.time([&] { return network->dispatch(); }));
+      SWITCHYARD_ASSIGN(const double back_ns, meeting.time([&] { return network->combine(); }));
+      samples.network_dispatch.push_back(there_ns);
+      samples.network_combine.push_back(back_ns);
+    }
     const auto touch = [&] { return rank.touch_stream(); };
     SWITCHYARD_ASSIGN(const double dispatch_ns, meeting.time([&] { return rank.dispatch(); }, touch));
     SWITCHYARD_ASSIGN(const double combine_ns, meeting.time([&] { return rank.combine(); }, touch));
@@ -74,6 +83,17 @@ nlohmann::json describe(const EpRank& rank, const Samples& samples) {
        {"bytes",
         {{"dispatch", num_rows * (spec.arriving_bytes() + spec.scale_bytes())},
          {"combine", num_rows * spec.contribution_bytes()}}}});
+  if (!samples.network_dispatch.empty()) {
+    std::vector<double> network, ratio;
+    for (size_t i = 0; i < samples.network_dispatch.size(); i++) {
+      network.push_back(samples.network_dispatch[i] + samples.network_combine[i]);
+      ratio.push_back(samples.round_trip[i] / (round_trip[i] + network[i]));
+    }
+    result["network_us"] = {{"dispatch", p50_us(samples.network_dispatch)},
+                            {"combine", p50_us(samples.network_combine)},
+                            {"round_trip", p50_us(network)}};
+    result["network_bound_ratio"] = percentile(ratio, 50);
+  }
   return result;
 }
 
@@ -97,11 +117,18 @@ Result<nlohmann::json> measure_round_trip(EpRank& rank, Meeting& meeting) {
   }
   SWITCHYARD_TRY(meeting.comm().barrier());  // the bound's lists include peers' windows
   SWITCHYARD_ASSIGN(const EpBound bound, EpBound::create(rank));
-  SWITCHYARD_ASSIGN(const Samples samples, measure(rank, meeting, bound));
+  std::optional<NetworkBound> network;
+  if (spec.nodes > 1 && spec.net.starts_with("ofi")) {
+    SWITCHYARD_ASSIGN(network, NetworkBound::create(rank));
+  }
+  SWITCHYARD_ASSIGN(const Samples samples, measure(rank, meeting, bound, network));
   SWITCHYARD_ASSIGN(const std::vector<double> posts, time_posts(rank, meeting, kNumPosts, 0));
   SWITCHYARD_TRY(check());
 
   nlohmann::json result = describe(rank, samples);
+  if (network) {
+    result["network_bytes"] = {{"dispatch", network->dispatch_bytes()}, {"combine", network->combine_bytes()}};
+  }
   SWITCHYARD_ASSIGN(const double memory_bytes, meeting.greatest(double(rank.memory_bytes())));
   const Machine machine = this_machine();
   result.update({{"errors", num_errors},

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "bench/gin/path.hpp"
+#include "bench/gin/raw_ofi.hpp"
 #include "switchyard/device/gin.hpp"
 #include "switchyard/platform/host.hpp"
 
@@ -59,6 +60,18 @@ class OverStores final : public GinPath {
   uint64_t* heard_;
 };
 
+class OverOfi final : public GinPath {
+ public:
+  OverOfi(std::unique_ptr<RawOfi> raw, int peer) : raw_(std::move(raw)), peer_(peer) {}
+  bool put(uint64_t num_bytes) override { return raw_->put(peer_, num_bytes); }
+  bool await(uint64_t num_told) override { return raw_->await(num_told); }
+  bool flush() override { return raw_->flush(); }
+
+ private:
+  const std::unique_ptr<RawOfi> raw_;
+  const int peer_;
+};
+
 Result<WindowView> make_window(Communicator& comm) {
   constexpr size_t kNumBytes = 2 * kMaxGinBytes + 128;
   SWITCHYARD_ASSIGN(void* memory, comm.runtime().allocate(kNumBytes));  // lives as long as the process
@@ -72,6 +85,11 @@ Result<WindowView> make_window(Communicator& comm) {
 Result<GinPathPtr> make_gin_path(Communicator& comm, const DeviceComm& device, int context) {
   SWITCHYARD_ASSIGN(const WindowView window, make_window(comm));
   return GinPathPtr(std::make_unique<OverGin>(comm, device, context, window));
+}
+
+Result<GinPathPtr> make_ofi_path(Communicator& comm, const std::string& net) {
+  SWITCHYARD_ASSIGN(std::unique_ptr<RawOfi> raw, RawOfi::create(comm, net));
+  return GinPathPtr(std::make_unique<OverOfi>(std::move(raw), 1 - comm.rank()));
 }
 
 Result<GinPathPtr> make_store_path(Communicator& comm) {

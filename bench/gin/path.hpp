@@ -33,7 +33,7 @@ using GinPathPtr = std::unique_ptr<GinPath>;
 Result<GinPathPtr> make_gin_path(Communicator& comm, const DeviceComm& device, int context);
 // Copies and flags in shared memory. REQUIRES  both ranks on one node.
 Result<GinPathPtr> make_store_path(Communicator& comm);
-// libfabric's own calls on an endpoint of the same provider as `net` names: writes with completion data.
+// Plain libfabric calls (raw_ofi.hpp).
 Result<GinPathPtr> make_ofi_path(Communicator& comm, const std::string& net);
 
 }  // namespace switchyard::bench

@@ -1,5 +1,4 @@
-// What plain libfabric calls reach: no library of ours between them and the measurement, but the same provider.
-#include "bench/gin/path.hpp"
+#include "bench/gin/raw_ofi.hpp"
 #if SWITCHYARD_HAVE_OFI
 #include <array>
 #include <cstring>
@@ -17,10 +16,10 @@ namespace {
 
 constexpr size_t kMaxInFlight = 128;
 
-class OverOfi final : public GinPath {
+class RawOfiEndpoint final : public RawOfi {
  public:
-  OverOfi(OfiFabric fabric, std::span<char> memory) : fabric_(std::move(fabric)), memory_(memory) {}
-  ~OverOfi() override { fabric_.endpoint.reset(); }  // before the memory that it may still write or read
+  RawOfiEndpoint(OfiFabric fabric, std::span<char> memory) : fabric_(std::move(fabric)), memory_(memory) {}
+  ~RawOfiEndpoint() override { fabric_.endpoint.reset(); }  // before the memory that it may still write or read
 
   Status connect(Communicator& comm) {
     struct Offer {
@@ -44,24 +43,25 @@ class OverOfi final : public GinPath {
     Offer mine{{}, fi_mr_key(registration), fabric_.needs(FI_MR_VIRT_ADDR) ? reinterpret_cast<uint64_t>(memory_.data()) : 0};
     std::memcpy(mine.name.data(), name.data(), std::min(mine.name.size(), name.size()));
     SWITCHYARD_ASSIGN(const std::vector<Offer> offers, comm.exchange(mine));
-    const Offer& theirs = offers[size_t(1 - comm.rank())];
-    SWITCHYARD_ASSIGN(peer_, fabric_.add_peer(theirs.name.data()));
-    key_ = theirs.key;
-    base_ = theirs.base;
+    for (const Offer& offer : offers) {
+      SWITCHYARD_ASSIGN(const fi_addr_t address, fabric_.add_peer(offer.name.data()));
+      peers_.push_back({address, offer.key, offer.base});
+    }
     return {};
   }
 
-  bool put(uint64_t num_bytes) override {
+  bool put(int rank, uint64_t num_bytes) override {
+    const Peer& peer = peers_[size_t(rank)];
     while (num_in_flight_ >= kMaxInFlight) {
       if (!poll()) return false;
     }
     iovec local{memory_.data(), num_bytes};
-    fi_rma_iov remote{base_ + kMaxGinBytes, num_bytes, key_};
+    fi_rma_iov remote{peer.base + kMaxPutBytes, num_bytes, peer.key};
     fi_msg_rma message{};
     message.msg_iov = &local;
     message.desc = &descriptor_;
     message.iov_count = 1;
-    message.addr = peer_;
+    message.addr = peer.address;
     message.rma_iov = &remote;
     message.rma_iov_count = 1;
     message.context = &contexts_[next_context_++ % contexts_.size()];
@@ -80,14 +80,19 @@ class OverOfi final : public GinPath {
     ++num_in_flight_;
     return true;
   }
-  bool await(uint64_t num_told) override {
-    return poll_until([&] { return num_told_ >= num_told; });
+  bool await(uint64_t num_puts) override {
+    return poll_until([&] { return num_told_ >= num_puts; });
   }
   bool flush() override {
     return poll_until([&] { return num_in_flight_ == 0; });
   }
 
  private:
+  struct Peer {
+    fi_addr_t address;
+    uint64_t key, base;
+  };
+
   template <class Done>
   bool poll_until(Done done) {
     Backoff backoff;
@@ -118,11 +123,10 @@ class OverOfi final : public GinPath {
   }
 
   OfiFabric fabric_;
-  const std::span<char> memory_;  // first half: mine; second half: the peer's
+  const std::span<char> memory_;  // first half: mine; second half: the peers'
   FidPtr<fid_mr> registration_;
   void* descriptor_ = nullptr;
-  fi_addr_t peer_ = FI_ADDR_UNSPEC;
-  uint64_t key_ = 0, base_ = 0;
+  std::vector<Peer> peers_;
   std::array<fi_context2, 2 * kMaxInFlight> contexts_{};
   size_t next_context_ = 0;
   size_t num_in_flight_ = 0;
@@ -132,15 +136,15 @@ class OverOfi final : public GinPath {
 }  // namespace
 #endif
 
-Result<GinPathPtr> make_ofi_path([[maybe_unused]] Communicator& comm, [[maybe_unused]] const std::string& net) {
+Result<std::unique_ptr<RawOfi>> RawOfi::create([[maybe_unused]] Communicator& comm, [[maybe_unused]] const std::string& net) {
 #if SWITCHYARD_HAVE_OFI
   SWITCHYARD_ASSIGN(OfiFabric fabric, OfiFabric::open(net, /*one_machine=*/true));
-  constexpr size_t kNumBytes = 2 * kMaxGinBytes;
-  SWITCHYARD_ASSIGN(void* memory, comm.runtime().allocate(kNumBytes));  // as ours; lives as long as the process
+  constexpr size_t kNumBytes = 2 * kMaxPutBytes;
+  SWITCHYARD_ASSIGN(void* memory, comm.runtime().allocate(kNumBytes));  // as ours
   std::memset(memory, 0, kNumBytes);
-  auto path = std::make_unique<OverOfi>(std::move(fabric), std::span(static_cast<char*>(memory), kNumBytes));
-  SWITCHYARD_TRY(path->connect(comm));
-  return GinPathPtr(std::move(path));
+  auto endpoint = std::make_unique<RawOfiEndpoint>(std::move(fabric), std::span(static_cast<char*>(memory), kNumBytes));
+  SWITCHYARD_TRY(endpoint->connect(comm));
+  return std::unique_ptr<RawOfi>(std::move(endpoint));
 #else
   return Status::invalid_usage("built without libfabric; install libfabric-dev and configure again");
 #endif
