@@ -3,6 +3,8 @@
 #pragma once
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <functional>
 #include <memory>
 #include <string>
@@ -17,9 +19,14 @@ namespace switchyard::testing {
 
 class ThreadRanks {
  public:
-  // `nodes`: the pretended node of each rank; empty: all on one.
+  // `nodes`: the pretended node of each rank; empty: as many as SWITCHYARD_TEST_NODES says, so that whole suites can be
+  // run over a network; without that, one.
   explicit ThreadRanks(int num_ranks, Communicator::Options options = {}, std::vector<int> nodes = {})
       : comms_(size_t(num_ranks)) {
+    if (const char* wanted = std::getenv("SWITCHYARD_TEST_NODES"); wanted != nullptr && nodes.empty()) {
+      const int num_nodes = std::min(std::atoi(wanted), num_ranks);
+      for (int rank = 0; rank < num_ranks; ++rank) nodes.push_back(rank * num_nodes / num_ranks);
+    }
     const auto id = create_unique_id();
     if (!id.ok()) {
       ADD_FAILURE() << id.status().to_string();
