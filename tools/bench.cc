@@ -5,6 +5,7 @@
 
 #include "bench/ep/jobs.hpp"
 #include "bench/ep/spec.hpp"
+#include "bench/machine.hpp"
 #include "tools/bench_command.hpp"
 #include "tools/bench_figures.hpp"
 #include "tools/bench_launch.hpp"
@@ -67,6 +68,17 @@ Status check_host_only(const BenchOptions& options) {
                                     " measures CPUs, not --platform ", options.spec.platform));
 }
 
+// Rows as they arrive, come back and are kept for the bound, on every rank.
+Status check_memory(const bench::EpSpec& spec) {
+  if (spec.platform != "host") return {};
+  const double rows = double(spec.ranks) * spec.tokens * (3. * spec.topk + 4);
+  const double needed = rows * double(spec.input_bytes()), there = double(bench::this_machine().memory_bytes);
+  if (needed <= there) return {};
+  return Status::invalid_argument(text("--tokens ", spec.tokens, " with --ranks ", spec.ranks, ", --topk ", spec.topk,
+                                       " and --hidden ", spec.hidden, " needs about ", uint64_t(needed / 1e9),
+                                       " GB of memory, this machine has ", uint64_t(there / 1e9)));
+}
+
 bool all_well(const nlohmann::json& results) {
   for (const nlohmann::json& run : results["runs"]) {
     if (run["errors"].get<uint64_t>() != 0) return false;
@@ -78,8 +90,8 @@ bool all_well(const nlohmann::json& results) {
 }
 
 void bench_ep(const BenchOptions& options) {
-  for (const Status& status :
-       {bench::validate(options.spec), check_host_only(options), check_writable(options.json_path)}) {
+  for (const Status& status : {bench::validate(options.spec), check_host_only(options), check_memory(options.spec),
+                               check_writable(options.json_path)}) {
     if (!status.ok()) return fail_bench(status, kExitUsage);
   }
   nlohmann::json results;

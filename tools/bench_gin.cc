@@ -7,6 +7,7 @@
 
 #include "bench/gin/job.hpp"
 #include "tools/bench_command.hpp"
+#include "tools/bench_report.hpp"
 #include "tools/exit_codes.hpp"
 
 namespace switchyard::tools {
@@ -48,10 +49,12 @@ void print_behind_bulk(const nlohmann::json& result) {
 // What the project promises of these results; nothing where there is no promise.
 void add_figures(const nlohmann::json& result, nlohmann::json& figures) {
   const auto add = [&](const std::string& what, const nlohmann::json& run, double value, double target, bool at_most) {
-    figures.push_back({{"figure", text(what, ", ", run["backend"].get<std::string>(), " ", run["net"].get<std::string>())},
+    figures.push_back({{"name", text(what, " (", run["backend"].get<std::string>(), ", ", run["net"].get<std::string>(), ")")},
                        {"value", value},
+                       {"unit", ""},
                        {"target", target},
-                       {"met", at_most ? value <= target : value >= target}});
+                       {"at_most", at_most},
+                       {"ok", at_most ? value <= target : value >= target}});
   };
   for (const nlohmann::json& run : result["runs"]) {
     const bool proxy = run["backend"] == "proxy";
@@ -97,10 +100,7 @@ void bench_gin(const GinOptions& options) {
       add_figures(*result, all["figures"]);
     }
   }
-  for (const nlohmann::json& figure : all["figures"]) {
-    fmt::print("{:66} {:10.2f}  target {:7.2f}  {}\n", figure["figure"].get<std::string>(), figure["value"].get<double>(),
-               figure["target"].get<double>(), figure["met"].get<bool>() ? "met" : "MISSED");
-  }
+  print_figures(all["figures"]);
   if (options.json_path.empty()) return;
   if (const Status written = write_json(options.json_path, all); !written.ok()) fail_bench(written, kExitFailure);
 }

@@ -62,6 +62,10 @@ void print_figures(const nlohmann::json& figures) {
       fmt::print("{:<68}{:>10}{:>16}  {}\n", name, "-", "", figure["error"].get<std::string>());
       continue;
     }
+    if (!figure.contains("target")) {  // stands beside another
+      fmt::print("{:<68}{:>10.2f}\n", name, figure["value"].get<double>());
+      continue;
+    }
     const std::string target =
         fmt::format("{} {:.2f} {}", figure["at_most"].get<bool>() ? "<=" : ">=", figure["target"].get<double>(),
                     figure["unit"].get<std::string>());

@@ -129,6 +129,8 @@ Result<nlohmann::json> measure_behind_bulk(const GinSpec& spec, Communicator& co
         num_puts.fetch_add(1, std::memory_order_relaxed);
       }
     });
+    const uint64_t flowing = num_puts.load(std::memory_order_relaxed) + 4;
+    while (!stop && num_puts.load(std::memory_order_relaxed) < flowing) std::this_thread::yield();
     const Status done = signals.round_trips(0, kRoundTrips, loaded);
     stop = true;
     stream.join();

@@ -139,6 +139,7 @@ TEST(BenchEp, RefusesBadOptionsAndSaysWhatIsAllowed) {
   expect_refused({"--threads", "--nodes", "2"}, "--threads and --nodes exclude each other");
   expect_refused({"--layout", "diagonal"}, "--layout");
   expect_refused({"--tokens", "0"}, "--tokens");
+  expect_refused({"--tokens", "1000000", "--hidden", "65536"}, "GB of memory, this machine has");
   expect_refused({"--mode", "fast"}, "--mode");
   expect_refused({"--json", "/no/such/folder/result.json"}, "cannot write '/no/such/folder/result.json'");
 #if !defined(SWITCHYARD_HAVE_CUDA)

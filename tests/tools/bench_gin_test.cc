@@ -1,0 +1,61 @@
+// `switchyard bench gin`: a short run over every backend has all its numbers, and bad options are refused.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "net/net.hpp"
+#include "tool_process.hpp"
+#include "tools/bench_launch.hpp"
+
+namespace switchyard::tools {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(BenchGin, MeasuresEveryBackendBesideTheRawOne) {
+  const auto folder = TemporaryFolder::create();
+  ASSERT_TRUE(folder.ok()) << folder.status().to_string();
+  const std::string path = folder.value().path() + "/gin.json";
+  std::set<std::string> expected{"lsa mem", "direct mem", "proxy mem"};
+  std::string nets = "mem";
+  if (find_net_plugin("ofi").ok()) {
+    nets += ",ofi";
+    expected.insert({"direct ofi", "proxy ofi"});
+  }
+  const Captured bench =
+      run_tool({"bench", "gin", "--rounds", "2", "--sizes", "8,65536", "--net", nets, "--json", path});
+  ASSERT_EQ(bench.report.exit_code, 0) << bench.error << bench.output;
+  const auto results = read_json(path);
+  ASSERT_TRUE(results.ok()) << results.status().to_string();
+  std::set<std::string> seen;
+  for (const nlohmann::json& run : (*results)["runs"]) {
+    const std::string name = run["backend"].get<std::string>() + " " + run["net"].get<std::string>();
+    seen.insert(name);
+    for (const char* key : {"rate_mps", "gbps", "raw_gbps", "rtt_ratio", "bandwidth_ratio"}) {
+      EXPECT_GT(run[key].get<double>(), 0) << name << " " << key;
+    }
+    for (const char* key : {"rtt_us", "raw_rtt_us"}) {
+      EXPECT_GT(run[key]["p50"].get<double>(), 0) << name << " " << key;
+      EXPECT_GE(run[key]["p95"].get<double>(), run[key]["p50"].get<double>()) << name << " " << key;
+    }
+    if (run["size"] == 8) EXPECT_GT(run["post_ns"].get<double>(), 0) << name;
+  }
+  EXPECT_EQ(seen, expected);
+  EXPECT_EQ((*results)["runs"].size(), 2 * expected.size());
+  for (const nlohmann::json& bulk : (*results)["behind_bulk"]) {
+    EXPECT_GT(bulk["bulk_puts"].get<uint64_t>(), 0u) << "nothing stood in the way";
+    EXPECT_GT(bulk["p95_ratio"].get<double>(), 0);
+  }
+}
+
+TEST(BenchGin, RefusesBadOptions) {
+  EXPECT_THAT(run_tool({"bench", "gin", "--backend", "pigeon"}).error, HasSubstr("pigeon"));
+  EXPECT_THAT(run_tool({"bench", "gin", "--sizes", "4"}).error, HasSubstr("4"));
+  EXPECT_THAT(run_tool({"bench", "gin", "--net", "pigeon", "--backend", "direct"}).error, HasSubstr("no network plugin 'pigeon'"));
+  EXPECT_THAT(run_tool({"bench", "gin", "--json", "/no/such/folder/gin.json"}).error, HasSubstr("cannot write"));
+}
+
+}  // namespace
+}  // namespace switchyard::tools
