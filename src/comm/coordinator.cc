@@ -3,6 +3,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <mutex>
 #include <system_error>
 #include <vector>
@@ -57,15 +58,34 @@ CoordinatorCounters Coordinator::counters() const { return loop_->counters(); }
 
 bool Coordinator::ended() const { return loop_->ended(); }
 
+namespace {
+
+struct KeptCoordinators {
+  std::mutex mutex;
+  std::vector<std::unique_ptr<Coordinator>> list;
+};
+
+KeptCoordinators& kept_coordinators() {
+  static KeptCoordinators kept;
+  return kept;
+}
+
+}  // namespace
+
 Result<UniqueId> create_unique_id(const CoordinatorOptions& options) {
-  static std::mutex mutex;
-  static std::vector<std::unique_ptr<Coordinator>> coordinators;
+  KeptCoordinators& kept = kept_coordinators();
   SWITCHYARD_ASSIGN(std::unique_ptr<Coordinator> coordinator, Coordinator::start(options));
   const UniqueId id = coordinator->id();
-  const std::lock_guard lock(mutex);
-  std::erase_if(coordinators, [](const auto& old) { return old->ended(); });
-  coordinators.push_back(std::move(coordinator));
+  const std::lock_guard lock(kept.mutex);
+  std::erase_if(kept.list, [](const auto& old) { return old->ended(); });
+  kept.list.push_back(std::move(coordinator));
   return id;
+}
+
+bool has_coordinator(const JobId& job_id) {
+  KeptCoordinators& kept = kept_coordinators();
+  const std::lock_guard lock(kept.mutex);
+  return std::any_of(kept.list.begin(), kept.list.end(), [&](const auto& each) { return each->id().job_id == job_id; });
 }
 
 }  // namespace switchyard

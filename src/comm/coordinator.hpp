@@ -66,5 +66,7 @@ class Coordinator {
 // Starts a coordinator that this process keeps until it has ended (or the process exits), and gives its id. The list of
 // those coordinators is global: a unique id is a plain value, so nothing else could own the thread behind it.
 Result<UniqueId> create_unique_id(const CoordinatorOptions& options = {});
+// Is the coordinator of that job one of them?
+bool has_coordinator(const JobId& job_id);
 
 }  // namespace switchyard

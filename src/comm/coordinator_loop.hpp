@@ -57,6 +57,7 @@ class Coordinator::Loop {
   bool make_room();
   void read_from(Peer& peer);
   void expire_handshakes();
+  void send_heartbeats();
   // Announces ended connections and writes what is queued, until neither causes more of the other.
   void settle();
   bool finished() const;
@@ -89,6 +90,7 @@ class Coordinator::Loop {
   int first_rank_ = -1;  // who told num_ranks
   Status over_;          // once the job can't go on: aborted, or could not form
   ExchangeTable exchanges_;
+  uint64_t heartbeat_due_ns_ = 0;
   uint64_t accept_again_ns_ = 0;  // no accept before: the process has no descriptor left
 
   std::atomic<bool> stop_{false};

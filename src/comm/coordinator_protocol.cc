@@ -19,6 +19,7 @@ Status Coordinator::Loop::take_frame(Peer& peer, const Frame& frame) {
       return {};
     }
     case FrameType::kGoodbye: peer.left = true; return {};
+    case FrameType::kHeartbeat: return {};
     default: return Status::remote(text("sent a frame of type ", int(frame.type), ", which no rank may send"));
   }
 }

@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <utility>
 
 #include "base/checked.hpp"
 #include "base/log.hpp"
@@ -73,6 +74,7 @@ class OfiEndpoint final : public NetEndpoint {
   bool usable(int peer) const override {
     return !failed_.load(std::memory_order_relaxed) && !peers_[size_t(peer)].lost.load(std::memory_order_relaxed);
   }
+  void give_up(int peer, const std::string& why) override;
   void abort() override { fail(Status::invalid_usage("the network endpoint was aborted")); }
   Status error() const override;
 
@@ -90,6 +92,8 @@ class OfiEndpoint final : public NetEndpoint {
     fi_addr_t address = FI_ADDR_UNSPEC;
     uint32_t next_sequence = 0;
     uint32_t num_in_flight = 0;
+    uint64_t bytes_in_flight = 0;
+    bool is_written_off = false;  // what is in flight to it counts no more
     SignalOrder incoming;
   };
   // One operation under way; libfabric wants its context to stay in place.
@@ -131,9 +135,13 @@ class OfiEndpoint final : public NetEndpoint {
   void give_back(Operation* operation) { free_operations_.push_back(operation); }
   // It was posted and is complete, or lost.
   void end(Operation* operation) {
-    --num_in_flight_;
-    --peers_[size_t(operation->peer)].num_in_flight;
-    add_bytes_in_flight(-operation->num_bytes);
+    Peer& peer = peers_[size_t(operation->peer)];
+    --peer.num_in_flight;
+    peer.bytes_in_flight -= operation->num_bytes;
+    if (!peer.is_written_off) {
+      --num_in_flight_;
+      add_bytes_in_flight(-operation->num_bytes);
+    }
     give_back(operation);
   }
   void add_bytes_in_flight(uint64_t num_bytes) {
@@ -161,7 +169,7 @@ class OfiEndpoint final : public NetEndpoint {
   std::vector<Operation*> free_operations_;
   std::vector<SignalMessage> receive_buffers_ = std::vector<SignalMessage>(kNumReceives);
   uint64_t sink_ = 0;
-  size_t num_in_flight_ = 0;  // writes, reads and messages of this rank
+  size_t num_in_flight_ = 0;  // writes, reads and messages of this rank, but to peers that are written off
   std::atomic<uint64_t> bytes_in_flight_{0};  // written under the lock; read by anybody, as a hint
   std::atomic<bool> failed_{false};
   mutable std::mutex error_mutex_;
@@ -271,8 +279,10 @@ OfiEndpoint::Operation* OfiEndpoint::take_operation(int peer) {
 
 NetPost OfiEndpoint::posted(int64_t result, Operation* operation, const char* what) {
   if (result == 0) {
+    Peer& peer = peers_[size_t(operation->peer)];
+    ++peer.num_in_flight;
+    peer.bytes_in_flight += operation->num_bytes;
     ++num_in_flight_;
-    ++peers_[size_t(operation->peer)].num_in_flight;
     add_bytes_in_flight(operation->num_bytes);
     return NetPost::kPosted;
   }
@@ -347,7 +357,12 @@ NetPost OfiEndpoint::put_from(const NetPut& put, const Source& source) {
     if (!fits) result = send_signal(put);
     return result != NetPost::kBusy;
   };
-  if (wait_until(finish, Deadline::after_ns(kPieceLimitNs)) == WaitResult::kReady) return result;
+  const auto finish_or_lost = [&] {
+    if (usable(put.peer)) return finish();
+    result = NetPost::kFailed;
+    return true;
+  };
+  if (wait_until(finish_or_lost, Deadline::after_ns(kPieceLimitNs)) == WaitResult::kReady) return result;
   lose(put.peer, "the network took only a part of a put");
   return NetPost::kFailed;
 }
@@ -408,7 +423,7 @@ NetPost OfiEndpoint::get(int peer_rank, uint32_t from_region, uint64_t from_offs
                          uint64_t to_offset, uint64_t num_bytes) {
   const std::lock_guard lock(mutex_);
   if (failed_.load(std::memory_order_relaxed)) return NetPost::kFailed;
-  if (peer_rank < 0 || size_t(peer_rank) >= peers_.size()) return NetPost::kFailed;
+  if (peer_rank < 0 || size_t(peer_rank) >= peers_.size() || !usable(peer_rank)) return NetPost::kFailed;
   const Region* from = find(from_region);
   const Region* to = find(to_region);
   if (from == nullptr || to == nullptr || !range_fits(to_offset, num_bytes, to->num_bytes)) return NetPost::kFailed;
@@ -534,6 +549,15 @@ void OfiEndpoint::fail(const Status& why) {
 void OfiEndpoint::lose(int peer, const std::string& why) {
   if (peers_[size_t(peer)].lost.exchange(true, std::memory_order_relaxed)) return;
   note(Status::remote(text("rank ", rank_, ": the network lost rank ", peer, ": ", why)));
+}
+
+void OfiEndpoint::give_up(int peer, const std::string& why) {
+  lose(peer, why);  // first: who holds the lock for long looks at this
+  const std::lock_guard lock(mutex_);
+  Peer& gone = peers_[size_t(peer)];
+  if (std::exchange(gone.is_written_off, true)) return;
+  num_in_flight_ -= gone.num_in_flight;
+  add_bytes_in_flight(-gone.bytes_in_flight);
 }
 
 void OfiEndpoint::note(const Status& why) {
