@@ -34,9 +34,9 @@
 namespace switchyard {
 
 struct BootstrapEvent {
-  enum class Kind { kRankDied, kAborted, kCoordinatorLost };
+  enum class Kind { kRankDied, kRankLeft, kAborted, kCoordinatorLost };
   Kind kind{};
-  int rank = -1;  // who died or aborted
+  int rank = -1;  // who died, left or aborted
   std::string message;
   bool unreachable = false;  // of a lost coordinator: its machine, or the way there; else its process ended
 };

@@ -143,7 +143,8 @@ void Bootstrap::take_rank_gone(const Notice& notice) {
     if (died) dead_.push_back(int(notice.rank));
     fail_pending(gone, int(notice.rank));
   }
-  if (died) report({BootstrapEvent::Kind::kRankDied, int(notice.rank), notice.reason, false});
+  using Kind = BootstrapEvent::Kind;
+  report({died ? Kind::kRankDied : Kind::kRankLeft, int(notice.rank), notice.reason, false});
 }
 
 void Bootstrap::break_all(BootstrapEvent::Kind kind, int rank, const Status& status) {

@@ -167,6 +167,9 @@ void Communicator::take_event(const BootstrapEvent& event) {
     case BootstrapEvent::Kind::kRankDied:
       if (rank >= 0) take_as_gone(rank, event.message);
       return;
+    case BootstrapEvent::Kind::kRankLeft:
+      if (rank >= 0 && net_ != nullptr) net_->forget(rank);
+      return;
     case BootstrapEvent::Kind::kAborted:
       if (rank >= 0) report_async_error(Status::remote(text("rank ", rank, " aborted: ", event.message)));
       health_->abort();

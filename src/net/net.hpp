@@ -60,6 +60,11 @@ class NetEndpoint : public Progressed {
   virtual void give_up(int peer, const std::string& why) {
     if (NetEndpoint* decorated = inner(); decorated != nullptr) decorated->give_up(peer, why);
   }
+  // That peer has left in good order: what it sent before counts, and what is posted to it goes nowhere and is as good as
+  // delivered.
+  virtual void forget(int peer) {
+    if (NetEndpoint* decorated = inner(); decorated != nullptr) decorated->forget(peer);
+  }
   // Ends every operation in flight; later posts fail.
   virtual void abort() = 0;
   virtual Status error() const = 0;

@@ -75,6 +75,7 @@ class OfiEndpoint final : public NetEndpoint {
     return !failed_.load(std::memory_order_relaxed) && !peers_[size_t(peer)].lost.load(std::memory_order_relaxed);
   }
   void give_up(int peer, const std::string& why) override;
+  void forget(int peer) override;
   void abort() override { fail(Status::invalid_usage("the network endpoint was aborted")); }
   Status error() const override;
 
@@ -89,6 +90,7 @@ class OfiEndpoint final : public NetEndpoint {
   };
   struct Peer {
     std::atomic<bool> lost{false};  // its connection ended: nothing else is posted to it
+    std::atomic<bool> left{false};  // in good order: what is posted to it goes nowhere
     fi_addr_t address = FI_ADDR_UNSPEC;
     uint32_t next_sequence = 0;
     uint32_t num_in_flight = 0;
@@ -148,6 +150,7 @@ class OfiEndpoint final : public NetEndpoint {
     bytes_in_flight_.store(bytes_in_flight_.load(std::memory_order_relaxed) + num_bytes, std::memory_order_relaxed);
   }
   void fail(const Status& why);
+  void write_off(Peer& peer);
   void lose(int peer, const std::string& why);
   void note(const Status& why);
 
@@ -334,6 +337,11 @@ NetPost OfiEndpoint::put_from(const NetPut& put, const Source& source) {
     if (signals == nullptr || !range_fits(put.signal_offset, sizeof(uint64_t), signals->num_bytes)) return NetPost::kFailed;
   }
   Peer& peer = peers_[size_t(put.peer)];
+  if (peer.left.load(std::memory_order_relaxed)) {
+    // release; pairs with the acquire in Gin::read_counter()
+    if (put.counter != nullptr) std::atomic_ref<uint64_t>(*put.counter).fetch_add(1, std::memory_order_release);
+    return NetPost::kPosted;
+  }
   if (!has_room(peer)) return NetPost::kBusy;
   const bool fits = put.signal_value == 0 || word_of(put) != kNoWord;
   if (put.num_bytes == 0 && !fits) return send_signal(put);
@@ -358,7 +366,8 @@ NetPost OfiEndpoint::put_from(const NetPut& put, const Source& source) {
     return result != NetPost::kBusy;
   };
   const auto finish_or_lost = [&] {
-    if (usable(put.peer)) return finish();
+    const bool is_gone = peer.left.load(std::memory_order_relaxed) || !usable(put.peer);
+    if (!is_gone) return finish();
     result = NetPost::kFailed;
     return true;
   };
@@ -547,6 +556,7 @@ void OfiEndpoint::fail(const Status& why) {
 
 // One peer; the others go on.
 void OfiEndpoint::lose(int peer, const std::string& why) {
+  if (peers_[size_t(peer)].left.load(std::memory_order_relaxed)) return;
   if (peers_[size_t(peer)].lost.exchange(true, std::memory_order_relaxed)) return;
   note(Status::remote(text("rank ", rank_, ": the network lost rank ", peer, ": ", why)));
 }
@@ -554,10 +564,19 @@ void OfiEndpoint::lose(int peer, const std::string& why) {
 void OfiEndpoint::give_up(int peer, const std::string& why) {
   lose(peer, why);  // first: who holds the lock for long looks at this
   const std::lock_guard lock(mutex_);
-  Peer& gone = peers_[size_t(peer)];
-  if (std::exchange(gone.is_written_off, true)) return;
-  num_in_flight_ -= gone.num_in_flight;
-  add_bytes_in_flight(-gone.bytes_in_flight);
+  write_off(peers_[size_t(peer)]);
+}
+
+void OfiEndpoint::forget(int peer) {
+  peers_[size_t(peer)].left.store(true, std::memory_order_relaxed);  // first, as above
+  const std::lock_guard lock(mutex_);
+  write_off(peers_[size_t(peer)]);
+}
+
+void OfiEndpoint::write_off(Peer& peer) {
+  if (std::exchange(peer.is_written_off, true)) return;
+  num_in_flight_ -= peer.num_in_flight;
+  add_bytes_in_flight(-peer.bytes_in_flight);
 }
 
 void OfiEndpoint::note(const Status& why) {
