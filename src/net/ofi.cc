@@ -72,7 +72,8 @@ class OfiEndpoint final : public NetEndpoint {
   void catch_up() override;
   uint64_t bytes_in_flight() const override { return bytes_in_flight_.load(std::memory_order_relaxed); }
   bool usable(int peer) const override {
-    return !failed_.load(std::memory_order_relaxed) && !peers_[size_t(peer)].lost.load(std::memory_order_relaxed);
+    // acquire; pairs with the release in lose(): who sees that a peer is lost sees all that came from it
+    return !failed_.load(std::memory_order_relaxed) && !peers_[size_t(peer)].lost.load(std::memory_order_acquire);
   }
   void give_up(int peer, const std::string& why) override;
   void forget(int peer) override;
@@ -557,7 +558,8 @@ void OfiEndpoint::fail(const Status& why) {
 // One peer; the others go on.
 void OfiEndpoint::lose(int peer, const std::string& why) {
   if (peers_[size_t(peer)].left.load(std::memory_order_relaxed)) return;
-  if (peers_[size_t(peer)].lost.exchange(true, std::memory_order_relaxed)) return;
+  // release; pairs with the acquire in usable()
+  if (peers_[size_t(peer)].lost.exchange(true, std::memory_order_release)) return;
   note(Status::remote(text("rank ", rank_, ": the network lost rank ", peer, ": ", why)));
 }
 

@@ -211,11 +211,11 @@ void HostsTest::flap(int num_flaps) {
     const Hosts::End end = i / hosts_->size() % 2 == 0 ? Hosts::End::kSwitch : Hosts::End::kHost;
     const Status down = hosts_->set_link(host, end, false);
     ASSERT_TRUE(down.ok()) << down.to_string();
-    poll(nullptr, 0, 20);
+    poll(nullptr, 0, 20);  // long enough to lose packets, and to have no carrier when TCP tries again
     const Status up = hosts_->set_link(host, end, true);
     ASSERT_TRUE(up.ok()) << up.to_string();
     // The time to be up, in which what the ranks print is taken in.
-    ranks_->wait_for_exit(0, Deadline::after_ns(40 * kMillisecond));
+    ranks_->wait_for_exit(0, Deadline::after_ns(25 * kMillisecond));
   }
 }
 
@@ -246,7 +246,7 @@ TEST_P(HostsLossTest, LostPacketsAreNoDeath) {
     const Status lossy = hosts_->lose_packets(host, per_mille);
     ASSERT_TRUE(lossy.ok()) << lossy.to_string();
   }
-  const bool all = rest_and_end((soaking() ? 60 : 5) * kSecond);
+  const bool all = rest_and_end((soaking() ? 60 : 4) * kSecond);
   RecordProperty("rounds", num_rounds(0));
   // With more of it TCP may give up, and then everybody must know.
   if (per_mille <= 10) {
@@ -267,7 +267,7 @@ TEST_P(HostsRateTest, ASlowNetworkIsNoDeath) {
     const Status slow = hosts_->limit_rate(host, mbit);
     ASSERT_TRUE(slow.ok()) << slow.to_string();
   }
-  EXPECT_TRUE(rest_and_end((soaking() ? 60 : 4) * kSecond)) << outputs();
+  EXPECT_TRUE(rest_and_end((soaking() ? 60 : 3) * kSecond)) << outputs();
   RecordProperty("rounds", num_rounds(0));
 }
 
