@@ -168,7 +168,9 @@ void Communicator::take_event(const BootstrapEvent& event) {
       if (rank >= 0) take_as_gone(rank, event.message);
       return;
     case BootstrapEvent::Kind::kRankLeft:
-      if (rank >= 0 && net_ != nullptr) net_->forget(rank);
+      if (rank < 0) return;
+      if (net_ != nullptr) net_->forget(rank);
+      mark_gone(rank);
       return;
     case BootstrapEvent::Kind::kAborted:
       if (rank >= 0) report_async_error(Status::remote(text("rank ", rank, " aborted: ", event.message)));
@@ -183,8 +185,15 @@ void Communicator::take_event(const BootstrapEvent& event) {
 }
 
 void Communicator::take_as_gone(int rank, const std::string& why) {
-  health_->mark_gone(rank);
   if (net_ != nullptr) net_->give_up(rank, why);
+  mark_gone(rank);
+}
+
+// A kernel that sees it looks once more at what the peer said last. What came over the network must be applied by then: a
+// peer that leaves has seen it delivered.
+void Communicator::mark_gone(int rank) {
+  if (net_ != nullptr) net_->catch_up();
+  health_->mark_gone(rank);
 }
 
 // The next collective call says what happened. Kernels need no coordinator and go on among those who are there. If its

@@ -132,6 +132,7 @@ class Communicator {
 
   uint64_t subset_id(uint64_t purpose, std::span<const int> world_ranks) const;
   void take_event(const BootstrapEvent& event);
+  void mark_gone(int rank);
   void take_as_gone(int rank, const std::string& why);
   void take_coordinator_lost(const BootstrapEvent& event);
 

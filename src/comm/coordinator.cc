@@ -10,6 +10,7 @@
 
 #include "base/env.hpp"
 #include "comm/coordinator_loop.hpp"
+#include "platform/host/wait.hpp"
 
 namespace switchyard {
 
@@ -58,9 +59,18 @@ CoordinatorCounters Coordinator::counters() const { return loop_->counters(); }
 
 bool Coordinator::ended() const { return loop_->ended(); }
 
+void Coordinator::linger() const {
+  if (getpid() != owner_pid_) return;
+  wait_until([&] { return !loop_->is_ending(); }, Deadline::after_ns(3 * env().heartbeat_ms * kMillisecond));
+}
+
 namespace {
 
 struct KeptCoordinators {
+  KeptCoordinators() { (void)env(); }  // made before this, so it goes after
+  ~KeptCoordinators() {
+    for (const auto& coordinator : list) coordinator->linger();
+  }
   std::mutex mutex;
   std::vector<std::unique_ptr<Coordinator>> list;
 };

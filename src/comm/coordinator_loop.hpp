@@ -31,6 +31,8 @@ class Coordinator::Loop {
   CoordinatorCounters counters() const;
   // acquire; pairs with the release at the end of run()
   bool ended() const { return ended_.load(std::memory_order_acquire); }
+  // The job is coming to its end: some ranks are gone, others still connected.
+  bool is_ending() const { return num_gone_.load(std::memory_order_relaxed) > 0 && !ended(); }
 
  private:
   struct Peer {
@@ -97,6 +99,7 @@ class Coordinator::Loop {
   std::atomic<bool> ended_{false};
   // Statistics, read by counters(); relaxed because they order nothing.
   std::atomic<uint64_t> num_joined_{0};
+  std::atomic<uint64_t> num_gone_{0};
   std::atomic<uint64_t> num_dropped_{0};
   std::atomic<uint64_t> num_refused_{0};
 };

@@ -102,6 +102,7 @@ void Coordinator::Loop::rank_gone(Peer& peer) {
   const int rank = peer.rank;
   const bool clean = peer.left;
   ranks_[size_t(rank)] = clean ? RankState::kLeft : RankState::kDied;
+  num_gone_.fetch_add(1, std::memory_order_relaxed);
   peer_of_rank_[size_t(rank)] = nullptr;
   peer.rank = -1;
   peer.refused = true;  // nothing more to count or to log when the connection is taken off the list

@@ -97,6 +97,7 @@ class OfiEndpoint final : public NetEndpoint {
     uint32_t num_in_flight = 0;
     uint64_t bytes_in_flight = 0;
     bool is_written_off = false;  // what is in flight to it counts no more
+    uint64_t refused_since_ns = 0;  // the provider has no way to it; 0: it has
     SignalOrder incoming;
   };
   // One operation under way; libfabric wants its context to stay in place.
@@ -130,6 +131,7 @@ class OfiEndpoint final : public NetEndpoint {
   uint32_t word_of(const NetPut& put) const;
   NetPost posted(int64_t result, Operation* operation, const char* what);
   bool has_room(Peer& peer);
+  static bool keeps_refusing(Peer& peer);
   bool poll();
   void take(const fi_cq_data_entry& entry);
   void take_failure();
@@ -157,6 +159,7 @@ class OfiEndpoint final : public NetEndpoint {
 
   static constexpr size_t kNumReceives = 256;
   static constexpr uint64_t kPieceLimitNs = 30 * kSecond;
+  static constexpr uint64_t kConnectLimitNs = 10 * kSecond;
   static constexpr uint32_t kSinkRegion = 0;  // takes the 8 bytes of a write that is only a signal
 
   Bootstrap& bootstrap_;
@@ -288,16 +291,25 @@ NetPost OfiEndpoint::posted(int64_t result, Operation* operation, const char* wh
     peer.bytes_in_flight += operation->num_bytes;
     ++num_in_flight_;
     add_bytes_in_flight(operation->num_bytes);
+    peer.refused_since_ns = 0;
     return NetPost::kPosted;
   }
   const int peer = operation->peer;
   give_back(operation);
   if (result == -FI_EAGAIN) {
     poll();
-    return NetPost::kBusy;
+    return keeps_refusing(peers_[size_t(peer)]) ? (lose(peer, "it takes no connection"), NetPost::kFailed) : NetPost::kBusy;
   }
   lose(peer, text(what, ": ", fi_strerror(int(-result))));
   return NetPost::kFailed;
+}
+
+// "Again" is all that a provider says while it tries to connect, to a process that ended, for ever. Where nothing is in
+// flight to the peer it has nothing else to wait for.
+bool OfiEndpoint::keeps_refusing(Peer& peer) {
+  const uint64_t now = now_ns();
+  if (peer.refused_since_ns == 0 || peer.num_in_flight > 0) peer.refused_since_ns = now;
+  return now - peer.refused_since_ns > kConnectLimitNs;
 }
 
 bool OfiEndpoint::has_room(Peer& peer) {

@@ -18,6 +18,7 @@ namespace {
 // Of SWITCHYARD_HEARTBEAT_MS's default. A second more: what is measured ends when this process has heard of it.
 constexpr uint64_t kPromiseNs = 3 * kSecond + kSecond;
 constexpr int kNumRoundsPerCheck = 4;
+constexpr int kFirstRounds = 9;  // when all connections are made and used
 
 // ---- what a rank does ----
 
@@ -35,9 +36,11 @@ std::string round_trips(const RankProcess& self) {
   signal(SIGUSR1, [](int) { told_to_end.store(true, std::memory_order_relaxed); });
   Life life(LifeOptions::from_arguments(self.arguments), self.id, self.rank);
   if (const Status joined = life.join(); !joined.ok()) return told(joined);
-  puts("joined");
-  fflush(stdout);
   for (int round = 0;; ++round) {
+    if (round == kFirstRounds) {
+      puts("running");
+      fflush(stdout);
+    }
     const Status status = life.round_trip(/*staged=*/round % 2 != 0);
     if (!life.wrong().empty()) return "wrong bytes: " + life.wrong();
     if (!status.ok()) return told(status);
@@ -54,7 +57,7 @@ std::string round_trips(const RankProcess& self) {
 std::string wait_for_the_last(const RankProcess& self) {
   Life life(LifeOptions::from_arguments(self.arguments), self.id, self.rank);
   if (const Status joined = life.join(); !joined.ok()) return told(joined);
-  puts("joined");
+  puts("running");
   fflush(stdout);
   if (self.rank == self.num_ranks - 1) {
     for (;;) pause();
@@ -109,9 +112,9 @@ class HostsTest : public ::testing::Test {
     ranks_ = std::move(ranks).value();
   }
 
-  void wait_until_joined() {
+  void wait_until_running() {
     for (int rank = 0; rank < ranks_->size(); ++rank) {
-      ASSERT_TRUE(ranks_->wait_for_output(rank, "joined\n", Deadline::after_ns(20 * kSecond)))
+      ASSERT_TRUE(ranks_->wait_for_output(rank, "running\n", Deadline::after_ns(20 * kSecond)))
           << "rank " << rank << ":\n" << ranks_->output(rank);
     }
   }
@@ -185,7 +188,7 @@ class HostsPlainTest : public HostsTest, public ::testing::WithParamInterface<Sh
 TEST_P(HostsPlainTest, RoundTripsMatchTheModel) {
   const auto [num_hosts, ranks_per_host, proxy] = GetParam();
   start({.num_hosts = num_hosts, .ranks_per_host = ranks_per_host, .proxy = proxy, .hidden = 1024});
-  wait_until_joined();
+  wait_until_running();
   EXPECT_TRUE(rest_and_end(kSecond / 2)) << outputs();
   for (int rank = 0; rank < ranks_->size(); ++rank) {
     EXPECT_NE(ranks_->output(rank).find(text("interface eth0, address ", Hosts::address(host_of(rank)))), std::string::npos)
@@ -224,7 +227,7 @@ class HostsFlapTest : public HostsTest, public ::testing::WithParamInterface<Sha
 TEST_P(HostsFlapTest, TwoHundredFlapsGiveRightResultsOrAnErrorInTime) {
   const auto [num_hosts, ranks_per_host, proxy] = GetParam();
   start({.num_hosts = num_hosts, .ranks_per_host = ranks_per_host, .proxy = proxy, .hidden = 1024});
-  wait_until_joined();
+  wait_until_running();
   flap(soaking() ? 1000 : 200);
   const bool all = rest_and_end(kSecond);
   RecordProperty("rounds", num_rounds(0));
@@ -241,7 +244,7 @@ class HostsLossTest : public HostsTest, public ::testing::WithParamInterface<Los
 TEST_P(HostsLossTest, LostPacketsAreNoDeath) {
   const auto [per_mille, proxy] = GetParam();
   start({.num_hosts = 4, .proxy = proxy, .hidden = 1024});
-  wait_until_joined();
+  wait_until_running();
   for (int host = 0; host < hosts_->size(); ++host) {
     const Status lossy = hosts_->lose_packets(host, per_mille);
     ASSERT_TRUE(lossy.ok()) << lossy.to_string();
@@ -262,7 +265,7 @@ class HostsRateTest : public HostsTest, public ::testing::WithParamInterface<Los
 TEST_P(HostsRateTest, ASlowNetworkIsNoDeath) {
   const auto [mbit, proxy] = GetParam();
   start({.num_hosts = 4, .proxy = proxy, .hidden = 4096});
-  wait_until_joined();
+  wait_until_running();
   for (int host = 0; host < hosts_->size(); ++host) {
     const Status slow = hosts_->limit_rate(host, mbit);
     ASSERT_TRUE(slow.ok()) << slow.to_string();
@@ -276,7 +279,7 @@ INSTANTIATE_TEST_SUITE_P(All, HostsRateTest, ::testing::Values(Loss{10, false}, 
 // ---- the end of a cable, and of a process ----
 
 void HostsTest::cut(int host, Hosts::End end) {
-  wait_until_joined();
+  wait_until_running();
   const Status down = hosts_->set_link(host, end, false);
   ASSERT_TRUE(down.ok()) << down.to_string();
   const uint64_t cut_ns = now_ns();
@@ -333,7 +336,7 @@ class HostsKillTest : public HostsTest, public ::testing::WithParamInterface<Los
 TEST_P(HostsKillTest, ARankThatIsKilledIsNoticedOnOtherHostsWithinThreeHeartbeats) {
   const auto [victim, proxy] = GetParam();
   start({.num_hosts = 4, .proxy = proxy, .hidden = 1024});
-  wait_until_joined();
+  wait_until_running();
   ranks_->send(victim, SIGKILL);
   expect_told_by_now(Deadline::after_ns(3 * kSecond), now_ns(), victim);
   for (int rank = 0; rank < ranks_->size(); ++rank) {
