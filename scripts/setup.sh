@@ -9,6 +9,7 @@ packages=(
   libcli11-dev libfmt-dev nlohmann-json3-dev                                 # the switchyard command
   libgtest-dev libgmock-dev librapidcheck-dev                                # tests
   nmap clang-16 libclang-rt-16-dev                                           # tests: strangers, fuzzers
+  iproute2 iptables util-linux                                               # tests: hosts and cables of their own
   libbenchmark-dev openmpi-bin libopenmpi-dev                                # benchmarks and their baseline
 )
 

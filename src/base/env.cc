@@ -43,6 +43,7 @@ Env read_env() {
   else if (!level.empty() && level != "warn") warn_ignored("SWITCHYARD_LOG", level, "error, warn, info, debug");
   read_number("SWITCHYARD_NODE_ID", e.node_id, 0, 1u << 20);
   read_number("SWITCHYARD_TIMEOUT_MS", e.timeout_ms, 1, 86'400'000);
+  read_number("SWITCHYARD_HEARTBEAT_MS", e.heartbeat_ms, 250, 60'000);
   read_flag("SWITCHYARD_PIN", e.pin);
   e.net = read("SWITCHYARD_NET");
   e.gin = read("SWITCHYARD_GIN");
@@ -61,7 +62,8 @@ Env read_env() {
   read_flag("NCCL_EP_ENV_VERBOSE", e.ep_env_verbose);
   e.failpoints = read("SWITCHYARD_FAILPOINTS");
   for (const char* name :
-       {"SWITCHYARD_LOG", "SWITCHYARD_NODE_ID", "SWITCHYARD_TIMEOUT_MS", "SWITCHYARD_PIN", "SWITCHYARD_NET", "SWITCHYARD_GIN",
+       {"SWITCHYARD_LOG", "SWITCHYARD_NODE_ID", "SWITCHYARD_TIMEOUT_MS", "SWITCHYARD_HEARTBEAT_MS", "SWITCHYARD_PIN",
+        "SWITCHYARD_NET", "SWITCHYARD_GIN",
         "SWITCHYARD_PROGRESS_THREADS", "SWITCHYARD_NET_CHECKSUM", "SWITCHYARD_NET_FAULTS", "SWITCHYARD_INTERFACE",
         "SWITCHYARD_POLL_US", "SWITCHYARD_TRACE_RECORDS", "NCCL_EP_TIMEOUT_MS", "NCCL_EP_DEBUG", "NCCL_EP_ENV_VERBOSE",
         "SWITCHYARD_FAILPOINTS"}) {

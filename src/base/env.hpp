@@ -16,6 +16,8 @@ struct Env {
   std::optional<int64_t> node_id;
   // SWITCHYARD_TIMEOUT_MS: default limit of host-side waits (bootstrap, registration). Default 30000.
   uint64_t timeout_ms = 30'000;
+  // SWITCHYARD_HEARTBEAT_MS: how often a rank and its coordinator make sure of each other. Default 1000.
+  uint64_t heartbeat_ms = 1'000;
   // SWITCHYARD_PIN: pin each stream's worker to a core of the rank's share (hwloc). Default off.
   bool pin = false;
   // SWITCHYARD_NET: name of the network plugin. Default "mem" inside one node.

@@ -34,10 +34,11 @@
 namespace switchyard {
 
 struct BootstrapEvent {
-  enum class Kind { kRankDied, kAborted, kCoordinatorLost };
+  enum class Kind { kRankDied, kRankLeft, kAborted, kCoordinatorLost };
   Kind kind{};
-  int rank = -1;  // who died or aborted
+  int rank = -1;  // who died, left or aborted
   std::string message;
+  bool unreachable = false;  // of a lost coordinator: its machine, or the way there; else its process ended
 };
 
 class Bootstrap {
@@ -122,6 +123,7 @@ class Bootstrap {
   Status take_frame(const Frame& frame);
   Status take_result(const Frame& frame);
   void take_rank_gone(const Notice& notice);
+  int next_heartbeat_ms();
   void break_all(BootstrapEvent::Kind kind, int rank, const Status& status);
   void report(const BootstrapEvent& event);
 
@@ -129,6 +131,7 @@ class Bootstrap {
   const int num_ranks_;
   FrameChannel channel_;  // the thread's alone once it runs
   Fd wakeup_;             // an eventfd: post() makes it readable
+  uint64_t heartbeat_due_ns_ = 0;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;  // something of the below that a waiting exchange may care about

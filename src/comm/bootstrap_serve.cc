@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/env.hpp"
 #include "comm/bootstrap.hpp"
 
 namespace switchyard {
@@ -13,12 +14,13 @@ namespace switchyard {
 void Bootstrap::serve() {
   // False: the owner is leaving, and everything posted before is on its way.
   while (flush_outbox()) {
+    const int wait_ms = next_heartbeat_ms();
     Status status = channel_.flush();
     if (status.ok()) {
       pollfd entries[2] = {{channel_.fd(), short(POLLIN | (channel_.has_unsent() ? POLLOUT : 0)), 0},
                            {wakeup_.get(), POLLIN, 0}};
-      // No limit of its own: this thread waits for news, and every caller has a deadline. A failing poll is no event.
-      if (poll(entries, 2, -1) < 0 && errno != EINTR) poll(nullptr, 0, 1);
+      // Until the next heartbeat: this thread waits for news, and every caller has a deadline. A failing poll is no event.
+      if (poll(entries, 2, wait_ms) < 0 && errno != EINTR) poll(nullptr, 0, 1);
       eventfd_t count;
       eventfd_read(wakeup_.get(), &count);
     }
@@ -33,6 +35,17 @@ void Bootstrap::serve() {
   }
   // The coordinator closing first is no reason to complain now.
   (void)channel_.flush(Deadline::after_ns(kSecond));
+}
+
+// Sends a heartbeat if one is due: the kernel ends a connection when nothing comes back for what it sent (tcp.cc).
+int Bootstrap::next_heartbeat_ms() {
+  const uint64_t now = now_ns();
+  if (now >= heartbeat_due_ns_) {
+    // What is queued already does as well.
+    if (!channel_.has_unsent()) channel_.send(FrameType::kHeartbeat, std::vector<std::byte>());
+    heartbeat_due_ns_ = now + env().heartbeat_ms * kMillisecond;
+  }
+  return int((heartbeat_due_ns_ - now + kMillisecond - 1) / kMillisecond);
 }
 
 bool Bootstrap::flush_outbox() {
@@ -74,6 +87,7 @@ Status Bootstrap::take_frame(const Frame& frame) {
       take_rank_gone(notice);
       return {};
     }
+    case FrameType::kHeartbeat: return {};
     case FrameType::kAbort: {
       SWITCHYARD_ASSIGN(const Notice notice, Notice::parse(frame.payload));
       const Code code = notice.code == Code::kOk ? Code::kRemoteError : notice.code;
@@ -129,7 +143,8 @@ void Bootstrap::take_rank_gone(const Notice& notice) {
     if (died) dead_.push_back(int(notice.rank));
     fail_pending(gone, int(notice.rank));
   }
-  if (died) report({BootstrapEvent::Kind::kRankDied, int(notice.rank), notice.reason});
+  using Kind = BootstrapEvent::Kind;
+  report({died ? Kind::kRankDied : Kind::kRankLeft, int(notice.rank), notice.reason, false});
 }
 
 void Bootstrap::break_all(BootstrapEvent::Kind kind, int rank, const Status& status) {
@@ -140,7 +155,8 @@ void Bootstrap::break_all(BootstrapEvent::Kind kind, int rank, const Status& sta
     broken_ = status;
     fail_pending(status);
   }
-  report({kind, rank, status.message()});
+  const bool unreachable = kind == BootstrapEvent::Kind::kCoordinatorLost && channel_.unreachable();
+  report({kind, rank, status.message(), unreachable});
 }
 
 void Bootstrap::report(const BootstrapEvent& event) {

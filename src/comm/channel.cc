@@ -48,13 +48,19 @@ Status FrameChannel::flush() {
     if (num_written < 0) {
       if (errno == EINTR) continue;
       if (would_block(errno)) return {};
-      return failed(text("closed the connection (", std::strerror(errno), ")"));
+      return lost(errno);
     }
     front.written_bytes += size_t(num_written);
     unsent_bytes_ -= size_t(num_written);
     if (front.written_bytes == front.size_bytes()) queue_.pop_front();
   }
   return {};
+}
+
+Status FrameChannel::lost(int error) {
+  unreachable_ = error == ETIMEDOUT || error == EHOSTUNREACH || error == ENETUNREACH || error == ENETDOWN ||
+                 error == EHOSTDOWN;
+  return failed(text(unreachable_ ? "does not answer any more (" : "closed the connection (", std::strerror(error), ")"));
 }
 
 Result<size_t> FrameChannel::read_some(std::byte* out, size_t capacity_bytes) {
@@ -64,7 +70,7 @@ Result<size_t> FrameChannel::read_some(std::byte* out, size_t capacity_bytes) {
     if (num_read == 0) return failed("closed the connection");
     if (errno == EINTR) continue;
     if (would_block(errno)) return size_t(0);
-    return failed(text("closed the connection (", std::strerror(errno), ")"));
+    return lost(errno);
   }
 }
 

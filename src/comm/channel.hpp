@@ -34,6 +34,8 @@ class FrameChannel {
 
   int fd() const { return socket_.get(); }
   const std::string& peer() const { return peer_; }
+  // It ended because nothing comes back from the other end's machine, not because that closed it.
+  bool unreachable() const { return unreachable_; }
   void rename_peer(std::string peer) { peer_ = std::move(peer); }
 
   // From now on frames are tagged both ways, and received ones may have up to max_receive_bytes of payload.
@@ -68,9 +70,11 @@ class FrameChannel {
   Result<bool> read_payload();
   Status check_received() const;
   Status failed(const std::string& what) const { return Status::remote(text(peer_, " ", what)); }
+  Status lost(int error);
 
   Fd socket_;
   std::string peer_;
+  bool unreachable_ = false;
   std::optional<SessionKeys> keys_;
   uint32_t max_receive_bytes_ = kMaxUnauthenticatedBytes;
 

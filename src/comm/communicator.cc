@@ -7,6 +7,7 @@
 #include "base/env.hpp"
 #include "base/failpoint.hpp"
 #include "base/log.hpp"
+#include "comm/coordinator.hpp"
 #include "platform/host/pin.hpp"
 #include "platform/host/wait.hpp"
 
@@ -94,7 +95,8 @@ Result<std::unique_ptr<Communicator>> Communicator::create(const UniqueId& id, i
 
 // Learns who is where, then who has to be watched and who passes descriptors to whom.
 Status Communicator::join() {
-  SWITCHYARD_ASSIGN(const Whereabouts mine, Whereabouts::mine(options_.node_id));
+  SWITCHYARD_ASSIGN(Whereabouts mine, Whereabouts::mine(options_.node_id));
+  mine.has_coordinator = has_coordinator(job_id_);
   SWITCHYARD_FAILPOINT_TRY("comm.before_whereabouts");
   SWITCHYARD_ASSIGN(whereabouts_, exchange(mine));
   SWITCHYARD_FAILPOINT_TRY("comm.after_whereabouts");
@@ -163,7 +165,12 @@ void Communicator::take_event(const BootstrapEvent& event) {
   const int rank = member == members_.end() ? -1 : int(member - members_.begin());
   switch (event.kind) {
     case BootstrapEvent::Kind::kRankDied:
-      if (rank >= 0) health_->mark_gone(rank);
+      if (rank >= 0) take_as_gone(rank, event.message);
+      return;
+    case BootstrapEvent::Kind::kRankLeft:
+      if (rank < 0) return;
+      if (net_ != nullptr) net_->forget(rank);
+      mark_gone(rank);
       return;
     case BootstrapEvent::Kind::kAborted:
       if (rank >= 0) report_async_error(Status::remote(text("rank ", rank, " aborted: ", event.message)));
@@ -171,10 +178,41 @@ void Communicator::take_event(const BootstrapEvent& event) {
       if (net_ != nullptr) net_->abort();
       return;
     case BootstrapEvent::Kind::kCoordinatorLost:
-      // Kernels need no coordinator: what runs may go on; the next collective call says what happened.
-      log(LogLevel::kWarn, "rank ", rank_, ": ", event.message);
+      log(LogLevel::kWarn, event.message);
+      take_coordinator_lost(event);
       return;
   }
+}
+
+void Communicator::take_as_gone(int rank, const std::string& why) {
+  if (net_ != nullptr) net_->give_up(rank, why);
+  mark_gone(rank);
+}
+
+// A kernel that sees it looks once more at what the peer said last. What came over the network must be applied by then: a
+// peer that leaves has seen it delivered.
+void Communicator::mark_gone(int rank) {
+  if (net_ != nullptr) net_->catch_up();
+  health_->mark_gone(rank);
+}
+
+// The next collective call says what happened. Kernels need no coordinator and go on among those who are there. If its
+// process ended, ranks of that process are gone. If it does not answer, the way from here is cut or its whole machine is
+// gone: that can't be told from here, nobody else tells, and ranks of other machines could be waited for in vain.
+void Communicator::take_coordinator_lost(const BootstrapEvent& event) {
+  const Whereabouts& mine = whereabouts_[size_t(rank_)];
+  for (int rank = 0; rank < num_ranks(); ++rank) {
+    const Whereabouts& there = whereabouts_[size_t(rank)];
+    if (there.same_process(mine)) continue;
+    const bool went_with_it = there.has_coordinator != 0;
+    const bool out_of_reach = event.unreachable && !there.same_machine(mine);
+    if (went_with_it || out_of_reach) take_as_gone(rank, event.message);
+  }
+}
+
+std::string Communicator::why_gone(int rank) const {
+  const Status present = job_->bootstrap().check_present(std::span(&members_[size_t(rank)], 1));
+  return present.ok() ? "its process is gone" : present.message();
 }
 
 uint64_t Communicator::subset_id(uint64_t purpose, std::span<const int> world_ranks) const {

@@ -77,6 +77,8 @@ class Communicator {
   // What this rank did last; one for all communicators of the job.
   TraceRing& trace() const { return job_->trace(); }
   Health& health() const { return *health_; }
+  // For messages. REQUIRES  health().gone(rank).
+  std::string why_gone(int rank) const;
   uint64_t id() const { return comm_id_; }
   Deadline deadline() const { return Deadline::after_ns(timeout_ns_); }
 
@@ -130,6 +132,9 @@ class Communicator {
 
   uint64_t subset_id(uint64_t purpose, std::span<const int> world_ranks) const;
   void take_event(const BootstrapEvent& event);
+  void mark_gone(int rank);
+  void take_as_gone(int rank, const std::string& why);
+  void take_coordinator_lost(const BootstrapEvent& event);
 
   std::shared_ptr<Job> job_;  // shared: communicators made by split() use one connection
   JobId job_id_;

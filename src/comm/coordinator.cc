@@ -3,12 +3,14 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <mutex>
 #include <system_error>
 #include <vector>
 
 #include "base/env.hpp"
 #include "comm/coordinator_loop.hpp"
+#include "platform/host/wait.hpp"
 
 namespace switchyard {
 
@@ -57,15 +59,43 @@ CoordinatorCounters Coordinator::counters() const { return loop_->counters(); }
 
 bool Coordinator::ended() const { return loop_->ended(); }
 
+void Coordinator::linger() const {
+  if (getpid() != owner_pid_) return;
+  wait_until([&] { return !loop_->is_ending(); }, Deadline::after_ns(3 * env().heartbeat_ms * kMillisecond));
+}
+
+namespace {
+
+struct KeptCoordinators {
+  KeptCoordinators() { (void)env(); }  // made before this, so it goes after
+  ~KeptCoordinators() {
+    for (const auto& coordinator : list) coordinator->linger();
+  }
+  std::mutex mutex;
+  std::vector<std::unique_ptr<Coordinator>> list;
+};
+
+KeptCoordinators& kept_coordinators() {
+  static KeptCoordinators kept;
+  return kept;
+}
+
+}  // namespace
+
 Result<UniqueId> create_unique_id(const CoordinatorOptions& options) {
-  static std::mutex mutex;
-  static std::vector<std::unique_ptr<Coordinator>> coordinators;
+  KeptCoordinators& kept = kept_coordinators();
   SWITCHYARD_ASSIGN(std::unique_ptr<Coordinator> coordinator, Coordinator::start(options));
   const UniqueId id = coordinator->id();
-  const std::lock_guard lock(mutex);
-  std::erase_if(coordinators, [](const auto& old) { return old->ended(); });
-  coordinators.push_back(std::move(coordinator));
+  const std::lock_guard lock(kept.mutex);
+  std::erase_if(kept.list, [](const auto& old) { return old->ended(); });
+  kept.list.push_back(std::move(coordinator));
   return id;
+}
+
+bool has_coordinator(const JobId& job_id) {
+  KeptCoordinators& kept = kept_coordinators();
+  const std::lock_guard lock(kept.mutex);
+  return std::any_of(kept.list.begin(), kept.list.end(), [&](const auto& each) { return each->id().job_id == job_id; });
 }
 
 }  // namespace switchyard

@@ -52,6 +52,9 @@ class Coordinator {
   CoordinatorCounters counters() const;
   // The thread has done its work; destroying the Coordinator won't cut anybody off.
   bool ended() const;
+  // Where some ranks are gone and others not: gives those three heartbeats to hear of it and to leave. A rank that fails
+  // for what it was told, and leaves, must not take the coordinator with it before the others were told.
+  void linger() const;
 
  private:
   class Loop;
@@ -64,7 +67,10 @@ class Coordinator {
 };
 
 // Starts a coordinator that this process keeps until it has ended (or the process exits), and gives its id. The list of
-// those coordinators is global: a unique id is a plain value, so nothing else could own the thread behind it.
+// those coordinators is global: a unique id is a plain value, so nothing else could own the thread behind it. When the
+// process exits they linger.
 Result<UniqueId> create_unique_id(const CoordinatorOptions& options = {});
+// Is the coordinator of that job one of them?
+bool has_coordinator(const JobId& job_id);
 
 }  // namespace switchyard

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <limits>
 
+#include "base/env.hpp"
 #include "base/log.hpp"
 
 namespace switchyard {
@@ -40,6 +41,7 @@ void Coordinator::Loop::run() {
   while (!stop_.load(std::memory_order_acquire) && !finished()) {
     wait_for_events();
     expire_handshakes();
+    send_heartbeats();
     for (Announcement& hint : exchanges_.due_hints(now_ns())) announce(std::move(hint));
     settle();
   }
@@ -66,7 +68,7 @@ void Coordinator::Loop::wait_for_events() {
   if (!accepting) wake_ns = std::min(wake_ns, accept_ns);
   for (const auto& peer : peers_) {
     entries.push_back({peer->channel.fd(), short(POLLIN | (peer->channel.has_unsent() ? POLLOUT : 0)), 0});
-    if (peer->half_open()) wake_ns = std::min(wake_ns, peer->accepted_ns + kHandshakeNs);
+    wake_ns = std::min(wake_ns, peer->half_open() ? peer->accepted_ns + kHandshakeNs : heartbeat_due_ns_);
   }
   const uint64_t now = now_ns();
   const uint64_t wait_ms = wake_ns <= now ? 0 : (wake_ns - now + kMillisecond - 1) / kMillisecond;
@@ -125,6 +127,16 @@ void Coordinator::Loop::expire_handshakes() {
     if (peer->half_open() && !peer->end && now_ns() >= peer->accepted_ns + kHandshakeNs) {
       peer->end = Status::remote("took too long for the handshake");
     }
+  }
+}
+
+// The kernel ends a connection when nothing comes back for what it sent (tcp.cc); so something is sent.
+void Coordinator::Loop::send_heartbeats() {
+  if (now_ns() < heartbeat_due_ns_) return;
+  heartbeat_due_ns_ = now_ns() + env().heartbeat_ms * kMillisecond;
+  for (const auto& peer : peers_) {
+    if (peer->half_open() || peer->end || peer->channel.has_unsent()) continue;
+    peer->channel.send(FrameType::kHeartbeat, std::vector<std::byte>());
   }
 }
 

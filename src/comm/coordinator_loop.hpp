@@ -31,6 +31,8 @@ class Coordinator::Loop {
   CoordinatorCounters counters() const;
   // acquire; pairs with the release at the end of run()
   bool ended() const { return ended_.load(std::memory_order_acquire); }
+  // The job is coming to its end: some ranks are gone, others still connected.
+  bool is_ending() const { return num_gone_.load(std::memory_order_relaxed) > 0 && !ended(); }
 
  private:
   struct Peer {
@@ -57,6 +59,7 @@ class Coordinator::Loop {
   bool make_room();
   void read_from(Peer& peer);
   void expire_handshakes();
+  void send_heartbeats();
   // Announces ended connections and writes what is queued, until neither causes more of the other.
   void settle();
   bool finished() const;
@@ -89,12 +92,14 @@ class Coordinator::Loop {
   int first_rank_ = -1;  // who told num_ranks
   Status over_;          // once the job can't go on: aborted, or could not form
   ExchangeTable exchanges_;
+  uint64_t heartbeat_due_ns_ = 0;
   uint64_t accept_again_ns_ = 0;  // no accept before: the process has no descriptor left
 
   std::atomic<bool> stop_{false};
   std::atomic<bool> ended_{false};
   // Statistics, read by counters(); relaxed because they order nothing.
   std::atomic<uint64_t> num_joined_{0};
+  std::atomic<uint64_t> num_gone_{0};
   std::atomic<uint64_t> num_dropped_{0};
   std::atomic<uint64_t> num_refused_{0};
 };

@@ -19,6 +19,7 @@ Status Coordinator::Loop::take_frame(Peer& peer, const Frame& frame) {
       return {};
     }
     case FrameType::kGoodbye: peer.left = true; return {};
+    case FrameType::kHeartbeat: return {};
     default: return Status::remote(text("sent a frame of type ", int(frame.type), ", which no rank may send"));
   }
 }
@@ -101,6 +102,7 @@ void Coordinator::Loop::rank_gone(Peer& peer) {
   const int rank = peer.rank;
   const bool clean = peer.left;
   ranks_[size_t(rank)] = clean ? RankState::kLeft : RankState::kDied;
+  num_gone_.fetch_add(1, std::memory_order_relaxed);
   peer_of_rank_[size_t(rank)] = nullptr;
   peer.rank = -1;
   peer.refused = true;  // nothing more to count or to log when the connection is taken off the list

@@ -44,8 +44,9 @@ enum class FrameType : uint16_t {
   kRankGone = 11,       // coordinator -> everyone: a rank died or left
   kAbort = 12,          // either way: the job is over, and why
   kGoodbye = 13,        // rank -> coordinator: I leave in good order
+  kHeartbeat = 14,      // either way: nothing; the other end's kernel has to acknowledge it
 };
-constexpr uint16_t kMaxFrameType = 13;
+constexpr uint16_t kMaxFrameType = 14;
 
 using FrameHeaderBytes = std::array<std::byte, kFrameHeaderBytes>;
 

@@ -14,6 +14,8 @@
 #include <cstring>
 #include <memory>
 
+#include "base/env.hpp"
+
 namespace switchyard {
 namespace {
 
@@ -73,14 +75,19 @@ Result<Fd> open_socket(const TcpEndpoint& endpoint) {
   return fd;
 }
 
-// Small frames leave at once, and a host that vanished without a word is noticed after about four seconds.
+// Small frames leave at once, and a machine or link that is gone ends the connection within three heartbeats: both ends
+// send something every heartbeat, and what the other kernel has not acknowledged after two ends it. By then TCP has sent
+// it four times, so a packet that is lost now and then is no death. It is the kernel that acknowledges: a process that
+// is stopped is there. The keep-alives are the kernel's as well, for an end whose own process is stopped.
 void tune(const Fd& fd) {
   const auto set = [&](int level, int option, int value) { setsockopt(fd.get(), level, option, &value, sizeof value); };
+  const int heartbeat_s = int((env().heartbeat_ms + 999) / 1000);  // keep-alives know only seconds
   set(IPPROTO_TCP, TCP_NODELAY, 1);
   set(SOL_SOCKET, SO_KEEPALIVE, 1);
-  set(IPPROTO_TCP, TCP_KEEPIDLE, 1);
-  set(IPPROTO_TCP, TCP_KEEPINTVL, 1);
+  set(IPPROTO_TCP, TCP_KEEPIDLE, heartbeat_s);
+  set(IPPROTO_TCP, TCP_KEEPINTVL, heartbeat_s);
   set(IPPROTO_TCP, TCP_KEEPCNT, 3);
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, int(2 * env().heartbeat_ms));
 }
 
 // A connect to a free port of the ephemeral range can meet itself (simultaneous open); that is no listener.

@@ -20,6 +20,7 @@ struct Whereabouts {
   std::array<uint64_t, 2> node;     // hash of the machine and, where set, the pretended node
   int64_t pid;
   uint64_t uid;
+  uint64_t has_coordinator;  // not 0: the job's coordinator is a thread of this process
 
   // node_id: of the pretended node; none: SWITCHYARD_NODE_ID, and without that the machine is one node.
   static Result<Whereabouts> mine(std::optional<int64_t> node_id);

@@ -365,7 +365,7 @@ Status Group::describe_failure(uint64_t word) const {
   const std::string who = text("rank ", rank(), ", epoch ", word & kEpochMask, ": rank ", peer);
   const std::string limit = text(" within ", double(timeout_ns_) / kMillisecond, " ms");
   if (comm_.aborted()) return Status::remote(text("rank ", rank(), ": aborted while waiting for rank ", peer));
-  const std::string gone = comm_.health().gone(int(peer)) ? " (its process is gone)" : "";
+  const std::string gone = comm_.health().gone(int(peer)) ? text(" (", comm_.why_gone(int(peer)), ")") : "";
   switch (phase) {
     case LlPhase::kBankFree:
       return Status::remote(who + " has not consumed the epoch before the last" + limit + gone);

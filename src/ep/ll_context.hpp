@@ -106,7 +106,12 @@ struct LlContext {
     if (dead || (overdue && !has_time_left(peer))) return give_up(peer, phase);
     if (remote(peer)) {
       p.net_progress(*group().net);
-      if (!p.net_usable(*group().net, peer)) return give_up(peer, LlPhase::kNetwork);
+      if (!p.net_usable(*group().net, peer)) {
+        // A peer that is through may leave: what it sent before is here by then, perhaps only since the look above.
+        seen = p.load_acquire(word);
+        if (seen == want || (at_least && seen > want)) return Await::kReady;
+        return give_up(peer, LlPhase::kNetwork);
+      }
     }
     return failed() ? Await::kGone : Await::kNotYet;
   }

@@ -7,6 +7,7 @@
 #include <map>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include "base/checked.hpp"
 #include "base/log.hpp"
@@ -73,8 +74,11 @@ class OfiEndpoint final : public NetEndpoint {
   void catch_up() override;
   uint64_t bytes_in_flight() const override { return bytes_in_flight_.load(std::memory_order_relaxed); }
   bool usable(int peer) const override {
-    return !failed_.load(std::memory_order_relaxed) && !peers_[size_t(peer)].lost.load(std::memory_order_relaxed);
+    // acquire; pairs with the release in lose(): who sees that a peer is lost sees all that came from it
+    return !failed_.load(std::memory_order_relaxed) && !peers_[size_t(peer)].lost.load(std::memory_order_acquire);
   }
+  void give_up(int peer, const std::string& why) override;
+  void forget(int peer) override;
   void abort() override { fail(Status::invalid_usage("the network endpoint was aborted")); }
   Status error() const override;
 
@@ -89,9 +93,14 @@ class OfiEndpoint final : public NetEndpoint {
   };
   struct Peer {
     std::atomic<bool> lost{false};  // its connection ended: nothing else is posted to it
+    std::atomic<bool> left{false};  // in good order: what is posted to it goes nowhere
     fi_addr_t address = FI_ADDR_UNSPEC;
     SentOrder outgoing;
-    bool has_undelivered = false;  // something was posted whose completion says nothing about the target
+    uint32_t num_in_flight = 0;
+    uint64_t bytes_in_flight = 0;
+    bool has_undelivered = false;   // something was posted whose completion says nothing about the target
+    bool is_written_off = false;    // what is in flight to it counts no more
+    uint64_t refused_since_ns = 0;  // the provider has no way to it; 0: it has
     SignalOrder incoming;
   };
   // One operation under way; libfabric wants its context to stay in place.
@@ -127,6 +136,7 @@ class OfiEndpoint final : public NetEndpoint {
   uint32_t word_of(const NetPut& put) const;
   NetPost posted(int64_t result, Operation* operation, const char* what);
   bool has_room(Peer& peer);
+  static bool keeps_refusing(Peer& peer);
   bool poll();
   void take(const fi_cq_data_entry& entry);
   void take_failure();
@@ -135,20 +145,27 @@ class OfiEndpoint final : public NetEndpoint {
   void give_back(Operation* operation) { free_operations_.push_back(operation); }
   // It was posted and is complete, or lost.
   void end(Operation* operation) {
-    --num_in_flight_;
-    if (operation->sequence) peers_[size_t(operation->peer)].outgoing.delivered(*operation->sequence);
-    add_bytes_in_flight(-operation->num_bytes);
+    Peer& peer = peers_[size_t(operation->peer)];
+    --peer.num_in_flight;
+    if (operation->sequence) peer.outgoing.delivered(*operation->sequence);
+    peer.bytes_in_flight -= operation->num_bytes;
+    if (!peer.is_written_off) {
+      --num_in_flight_;
+      add_bytes_in_flight(-operation->num_bytes);
+    }
     give_back(operation);
   }
   void add_bytes_in_flight(uint64_t num_bytes) {
     bytes_in_flight_.store(bytes_in_flight_.load(std::memory_order_relaxed) + num_bytes, std::memory_order_relaxed);
   }
   void fail(const Status& why);
+  void write_off(Peer& peer);
   void lose(int peer, const std::string& why);
   void note(const Status& why);
 
   static constexpr size_t kNumReceives = 256;
   static constexpr uint64_t kPieceLimitNs = 30 * kSecond;
+  static constexpr uint64_t kConnectLimitNs = 10 * kSecond;
   static constexpr uint32_t kSinkRegion = 0;  // takes the 8 bytes of a write that is only a signal
 
   Bootstrap& bootstrap_;
@@ -168,7 +185,7 @@ class OfiEndpoint final : public NetEndpoint {
   std::vector<Operation*> free_operations_;
   std::vector<SignalMessage> receive_buffers_ = std::vector<SignalMessage>(kNumReceives);
   uint64_t sink_ = 0;
-  size_t num_in_flight_ = 0;  // writes, reads and messages of this rank
+  size_t num_in_flight_ = 0;  // writes, reads and messages of this rank, but to peers that are written off
   std::atomic<uint64_t> bytes_in_flight_{0};  // written under the lock; read by anybody, as a hint
   std::atomic<bool> failed_{false};
   mutable std::mutex error_mutex_;
@@ -280,20 +297,32 @@ OfiEndpoint::Operation* OfiEndpoint::take_operation(int peer) {
 
 NetPost OfiEndpoint::posted(int64_t result, Operation* operation, const char* what) {
   if (result == 0) {
+    Peer& peer = peers_[size_t(operation->peer)];
+    ++peer.num_in_flight;
+    peer.bytes_in_flight += operation->num_bytes;
     ++num_in_flight_;
-    if (operation->sequence) peers_[size_t(operation->peer)].outgoing.posted();
-    peers_[size_t(operation->peer)].has_undelivered = delivery_ == 0;
+    if (operation->sequence) peer.outgoing.posted();
+    peer.has_undelivered = delivery_ == 0;
     add_bytes_in_flight(operation->num_bytes);
+    peer.refused_since_ns = 0;
     return NetPost::kPosted;
   }
   const int peer = operation->peer;
   give_back(operation);
   if (result == -FI_EAGAIN) {
     poll();
-    return NetPost::kBusy;
+    return keeps_refusing(peers_[size_t(peer)]) ? (lose(peer, "it takes no connection"), NetPost::kFailed) : NetPost::kBusy;
   }
   lose(peer, text(what, ": ", fi_strerror(int(-result))));
   return NetPost::kFailed;
+}
+
+// "Again" is all that a provider says while it tries to connect, to a process that ended, for ever. Where nothing is in
+// flight to the peer it has nothing else to wait for.
+bool OfiEndpoint::keeps_refusing(Peer& peer) {
+  const uint64_t now = now_ns();
+  if (peer.refused_since_ns == 0 || peer.num_in_flight > 0) peer.refused_since_ns = now;
+  return now - peer.refused_since_ns > kConnectLimitNs;
 }
 
 bool OfiEndpoint::has_room(Peer& peer) {
@@ -334,6 +363,11 @@ NetPost OfiEndpoint::put_from(const NetPut& put, const Source& source) {
     if (signals == nullptr || !range_fits(put.signal_offset, sizeof(uint64_t), signals->num_bytes)) return NetPost::kFailed;
   }
   Peer& peer = peers_[size_t(put.peer)];
+  if (peer.left.load(std::memory_order_relaxed)) {
+    // release; pairs with the acquire in Gin::read_counter()
+    if (put.counter != nullptr) std::atomic_ref<uint64_t>(*put.counter).fetch_add(1, std::memory_order_release);
+    return NetPost::kPosted;
+  }
   if (!has_room(peer)) return NetPost::kBusy;
   const bool fits = put.signal_value == 0 || word_of(put) != kNoWord;
   if (put.num_bytes == 0 && !fits) return send_signal(put);
@@ -358,7 +392,13 @@ NetPost OfiEndpoint::put_from(const NetPut& put, const Source& source) {
     if (!fits) result = has_room(peer) ? send_signal(put) : NetPost::kBusy;
     return result != NetPost::kBusy;
   };
-  if (wait_until(finish, Deadline::after_ns(kPieceLimitNs)) == WaitResult::kReady) return result;
+  const auto finish_or_lost = [&] {
+    const bool is_gone = peer.left.load(std::memory_order_relaxed) || !usable(put.peer);
+    if (!is_gone) return finish();
+    result = NetPost::kFailed;
+    return true;
+  };
+  if (wait_until(finish_or_lost, Deadline::after_ns(kPieceLimitNs)) == WaitResult::kReady) return result;
   lose(put.peer, "the network took only a part of a put");
   return NetPost::kFailed;
 }
@@ -417,7 +457,7 @@ NetPost OfiEndpoint::get(int peer_rank, uint32_t from_region, uint64_t from_offs
                          uint64_t to_offset, uint64_t num_bytes) {
   const std::lock_guard lock(mutex_);
   if (failed_.load(std::memory_order_relaxed)) return NetPost::kFailed;
-  if (peer_rank < 0 || size_t(peer_rank) >= peers_.size()) return NetPost::kFailed;
+  if (peer_rank < 0 || size_t(peer_rank) >= peers_.size() || !usable(peer_rank)) return NetPost::kFailed;
   const Region* from = find(from_region);
   const Region* to = find(to_region);
   if (from == nullptr || to == nullptr || !range_fits(to_offset, num_bytes, to->num_bytes)) return NetPost::kFailed;
@@ -440,7 +480,7 @@ NetPost OfiEndpoint::deliver() {
   {
     const std::lock_guard lock(mutex_);
     for (size_t rank = 0; rank < peers_.size(); ++rank) {
-      if (!peers_[rank].has_undelivered || !usable(int(rank))) continue;
+      if (!peers_[rank].has_undelivered || !usable(int(rank)) || peers_[rank].left.load(std::memory_order_relaxed)) continue;
       // A write of nothing, behind all others, that is complete when it is there.
       if (!has_room(peers_[rank])) return NetPost::kBusy;
       NetPut fence{};
@@ -559,8 +599,28 @@ void OfiEndpoint::fail(const Status& why) {
 
 // One peer; the others go on.
 void OfiEndpoint::lose(int peer, const std::string& why) {
-  if (peers_[size_t(peer)].lost.exchange(true, std::memory_order_relaxed)) return;
+  if (peers_[size_t(peer)].left.load(std::memory_order_relaxed)) return;
+  // release; pairs with the acquire in usable()
+  if (peers_[size_t(peer)].lost.exchange(true, std::memory_order_release)) return;
   note(Status::remote(text("rank ", rank_, ": the network lost rank ", peer, ": ", why)));
+}
+
+void OfiEndpoint::give_up(int peer, const std::string& why) {
+  lose(peer, why);  // first: who holds the lock for long looks at this
+  const std::lock_guard lock(mutex_);
+  write_off(peers_[size_t(peer)]);
+}
+
+void OfiEndpoint::forget(int peer) {
+  peers_[size_t(peer)].left.store(true, std::memory_order_relaxed);  // first, as above
+  const std::lock_guard lock(mutex_);
+  write_off(peers_[size_t(peer)]);
+}
+
+void OfiEndpoint::write_off(Peer& peer) {
+  if (std::exchange(peer.is_written_off, true)) return;
+  num_in_flight_ -= peer.num_in_flight;
+  add_bytes_in_flight(-peer.bytes_in_flight);
 }
 
 void OfiEndpoint::note(const Status& why) {

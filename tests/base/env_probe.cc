@@ -10,6 +10,7 @@ int main() {
   std::printf("log_level %d\n", int(e.log_level));
   std::printf("node_id %lld\n", e.node_id ? static_cast<long long>(*e.node_id) : -1);
   std::printf("timeout_ms %llu\n", static_cast<unsigned long long>(e.timeout_ms));
+  std::printf("heartbeat_ms %llu\n", static_cast<unsigned long long>(e.heartbeat_ms));
   std::printf("pin %d\n", int(e.pin));
   std::printf("net '%s'\n", e.net.c_str());
   std::printf("net_checksum %d\n", int(e.net_checksum));

@@ -1,4 +1,6 @@
 // The bootstrap among strangers, liars and the dying.
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -250,6 +252,29 @@ TEST(BootstrapDeath, LossOfTheCoordinatorFailsEverythingAndSaysSo) {
     EXPECT_FALSE(bootstrap.barrier(2, world(3), in_seconds(30)).ok());
   });
   killer.join();
+}
+
+// What is sent must be acknowledged by the other machine, or its loss is noticed; tests/hosts cuts the cables.
+TEST(BootstrapHeartbeats, AreSentByTheCoordinatorAndTakenByIt) {
+  const auto coordinator = start_coordinator();
+  FrameChannel rank = join_raw(coordinator->id(), 0, 2);
+  for (int i = 0; i < 2; i++) {
+    rank.send(FrameType::kHeartbeat, std::vector<std::byte>());
+    ASSERT_TRUE(rank.flush(in_seconds(5)).ok());
+    const auto frame = rank.receive(Deadline::after_ns(1500 * kMillisecond));
+    ASSERT_TRUE(frame.ok()) << frame.status().to_string();
+    EXPECT_EQ(frame->type, FrameType::kHeartbeat);
+  }
+}
+
+TEST(BootstrapHeartbeats, EndAConnectionWhoseOtherEndDoesNotAcknowledgeForTwoOfThem) {
+  const auto coordinator = start_coordinator();
+  const auto fd = connect_to(coordinator->id().endpoint(), in_seconds(5));
+  ASSERT_TRUE(fd.ok());
+  int timeout_ms = 0;
+  socklen_t size = sizeof timeout_ms;
+  ASSERT_EQ(getsockopt(fd->get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, &size), 0);
+  EXPECT_EQ(timeout_ms, 2000);
 }
 
 // The life of a rank process: gets the id, joins as rank 1 of 2, says so, and waits for an exchange that never

@@ -15,7 +15,7 @@ oracle::Shape shape_for(const LifeOptions& options) {
   shape.num_ranks = options.num_ranks;
   shape.num_experts = 2 * options.num_ranks + 1;
   shape.topk = 3;
-  shape.hidden = 72;
+  shape.hidden = options.hidden;
   shape.max_tokens = 9;
   shape.layout = options.layout;
   return shape;
@@ -75,7 +75,8 @@ std::vector<std::string> LifeOptions::to_arguments() const {
           windows ? "windows" : "plain",
           layout == oracle::Layout::kExpertMajor ? "expert-major" : "rank-major",
           std::to_string(timeout_ns),
-          std::to_string(comm_timeout_ns)};
+          std::to_string(comm_timeout_ns),
+          std::to_string(hidden)};
 }
 
 LifeOptions LifeOptions::from_arguments(const std::vector<std::string>& arguments) {
@@ -85,7 +86,8 @@ LifeOptions LifeOptions::from_arguments(const std::vector<std::string>& argument
           .windows = arguments.at(3) == "windows",
           .layout = arguments.at(4) == "expert-major" ? oracle::Layout::kExpertMajor : oracle::Layout::kRankMajor,
           .timeout_ns = std::stoull(arguments.at(5)),
-          .comm_timeout_ns = std::stoull(arguments.at(6))};
+          .comm_timeout_ns = std::stoull(arguments.at(6)),
+          .hidden = std::stoi(arguments.at(7))};
 }
 
 std::string LifeOptions::name() const {

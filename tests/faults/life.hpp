@@ -29,6 +29,7 @@ struct LifeOptions {
   oracle::Layout layout = oracle::Layout::kExpertMajor;
   uint64_t timeout_ns = 5 * kSecond;       // of the group
   uint64_t comm_timeout_ns = 5 * kSecond;  // of collective host calls
+  int hidden = 72;
 
   // For the command line of a rank's process.
   std::vector<std::string> to_arguments() const;

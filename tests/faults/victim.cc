@@ -28,6 +28,10 @@ bool allows_windows(const FailpointPlace& place) {
   return place.starts_with("ll.") || place.starts_with("ep.") || place.starts_with("mask.");
 }
 
+// Alone on its node where there are two.
+constexpr int kLonely = 2;
+bool needs_neighbours(const FailpointPlace& place) { return place.starts_with("node_link."); }
+
 bool possible(const Fate& fate) {
   const FailpointPlace& place = fate.place;
   if (only_the_hub(place) && fate.options.victim != 0) return false;
@@ -35,6 +39,10 @@ bool possible(const Fate& fate) {
   if (needs_masks(place) && !fate.options.masks) return false;
   if (needs_windows(place) && (!fate.options.windows || fate.options.masks)) return false;
   if (fate.options.windows && !allows_windows(place)) return false;
+  if (fate.way != Way::kOneNode) {
+    if (needs_windows(place)) return false;  // rows go through the group's buffers
+    if (needs_neighbours(place) && fate.options.victim == kLonely) return false;
+  }
   return fate.hit == 1 || place.starts_with("ll.d") || place.starts_with("ll.c") || place.starts_with("window.");
 }
 
@@ -96,10 +104,15 @@ std::string live_as_victim(Life& life, bool masks) {
 
 // ---- Fate ----
 
+std::string Fate::name() const {
+  const char* over = way == Way::kOneNode ? "" : way == Way::kOfi ? ", over ofi" : ", over ofi by proxy";
+  return text(place.name, "@", hit, ", ", options.name(), over);
+}
+
 std::string Fate::name_of_test(size_t index) const {
   std::string name = place.name;
   std::replace(name.begin(), name.end(), '.', '_');
-  return text(index, "_", name, options.masks ? "_masks" : "");
+  return text(index, "_", name, options.masks ? "_masks" : "", way == Way::kOfiProxy ? "_proxy" : "");
 }
 
 std::string Fate::failpoint(const char* action) const {
@@ -114,10 +127,10 @@ bool in_an_operation(const FailpointPlace& place) {
 
 bool before_anybody_watches(const FailpointPlace& place) { return place.starts_with("comm.before_connect"); }
 
-std::vector<Fate> all_fates(const FailpointPlace& place) {
+std::vector<Fate> all_fates(const FailpointPlace& place, Way way) {
   std::vector<Fate> fates;
   for (int variant = 0; variant < 48; ++variant) {
-    Fate fate{place, {}, 1 + variant / 24};
+    Fate fate{place, {}, 1 + variant / 24, way};
     fate.options.victim = variant % 3;
     fate.options.masks = variant / 3 % 2 != 0;
     fate.options.windows = variant / 6 % 2 != 0;
@@ -127,8 +140,8 @@ std::vector<Fate> all_fates(const FailpointPlace& place) {
   return fates;
 }
 
-std::vector<Fate> one_fate(const FailpointPlace& place, bool masks, size_t turn) {
-  std::vector<Fate> candidates = all_fates(place);
+std::vector<Fate> one_fate(const FailpointPlace& place, bool masks, size_t turn, Way way) {
+  std::vector<Fate> candidates = all_fates(place, way);
   std::erase_if(candidates, [&](const Fate& fate) { return fate.options.masks != masks; });
   if (candidates.empty()) return {};
   return {candidates[turn * 7 % candidates.size()]};
@@ -148,13 +161,19 @@ std::string live_with_a_victim(const RankProcess& self) {
 }
 
 Result<std::unique_ptr<ProcessRanks>> start_with_victim(const Fate& fate, const char* action) {
+  const auto environment = [&](int rank) {
+    std::vector<std::string> variables;
+    if (rank == fate.options.victim) variables.push_back(fate.failpoint(action));
+    if (fate.way == Way::kOneNode) return variables;
+    variables.push_back("SWITCHYARD_NET=ofi");
+    variables.push_back(text("SWITCHYARD_NODE_ID=", int(rank == kLonely)));
+    variables.push_back(text("SWITCHYARD_GIN=", fate.way == Way::kOfi ? "direct" : "proxy"));
+    return variables;
+  };
   return ProcessRanks::start({.num_ranks = fate.options.num_ranks,
                               .body = "live",
                               .arguments = fate.options.to_arguments(),
-                              .environment = [&](int rank) {
-                                return rank == fate.options.victim ? std::vector{fate.failpoint(action)}
-                                                                   : std::vector<std::string>{};
-                              }});
+                              .environment = environment});
 }
 
 }  // namespace switchyard::testing

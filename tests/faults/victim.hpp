@@ -11,13 +11,18 @@
 
 namespace switchyard::testing {
 
+// How the three ranks reach each other: all by load and store; or rank 2 is on a pretended node of its own and the
+// network lies between, called by the kernel's thread or by the proxy's.
+enum class Way { kOneNode, kOfi, kOfiProxy };
+
 // The victim fails at one place, in a life with these options, when it comes past for the hit-th time.
 struct Fate {
   FailpointPlace place;
   LifeOptions options;
   int hit = 1;
+  Way way = Way::kOneNode;
 
-  std::string name() const { return text(place.name, "@", hit, ", ", options.name()); }
+  std::string name() const;
   // For a test's parameter.
   std::string name_of_test(size_t index) const;
   // Which of the ranks' processes fails, and how: for the environment of that one.
@@ -31,9 +36,9 @@ bool in_an_operation(const FailpointPlace& place);
 bool before_anybody_watches(const FailpointPlace& place);
 
 // Every fate of a group of three at that place that can happen.
-std::vector<Fate> all_fates(const FailpointPlace& place);
+std::vector<Fate> all_fates(const FailpointPlace& place, Way way = Way::kOneNode);
 // One of them with these masks, another one with every `turn`; none if there is none.
-std::vector<Fate> one_fate(const FailpointPlace& place, bool masks, size_t turn);
+std::vector<Fate> one_fate(const FailpointPlace& place, bool masks, size_t turn, Way way = Way::kOneNode);
 
 // The body of a rank: joins and does round trips until it notices, by an error that names the victim or by its mask,
 // and says "noticed" then. With masks it goes on to the end. The victim does the same, if it gets that far, and accepts

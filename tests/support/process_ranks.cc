@@ -60,7 +60,10 @@ int process_ranks_main(int argc, char** argv, const std::vector<NamedBody>& bodi
 }
 
 Result<std::unique_ptr<ProcessRanks>> ProcessRanks::start(const Options& options) {
-  SWITCHYARD_ASSIGN(std::unique_ptr<Coordinator> coordinator, Coordinator::start());
+  std::unique_ptr<Coordinator> coordinator;
+  if (!options.meet_by_themselves) {
+    SWITCHYARD_ASSIGN(coordinator, Coordinator::start());
+  }
   std::unique_ptr<ProcessRanks> ranks(new ProcessRanks(std::move(coordinator)));
   for (int rank = 0; rank < options.num_ranks; ++rank) SWITCHYARD_TRY(ranks->start_rank(options, rank));
   return ranks;
@@ -68,13 +71,15 @@ Result<std::unique_ptr<ProcessRanks>> ProcessRanks::start(const Options& options
 
 Status ProcessRanks::start_rank(const Options& options, int rank) {
   SWITCHYARD_ASSIGN(const std::string path, own_path());
-  std::vector<std::string> command{path, kBodyOption + options.body};
+  std::vector<std::string> command;
+  if (options.prefix) command = options.prefix(rank);
+  command.insert(command.end(), {path, kBodyOption + options.body});
   command.insert(command.end(), options.arguments.begin(), options.arguments.end());
   tools::Program program = tools::Program::like_us(std::move(command));
   // A child's getenv() takes the first entry of a name.
   std::vector<std::string> environment{text("SWITCHYARD_RANK=", rank),
-                                       text("SWITCHYARD_NUM_RANKS=", options.num_ranks),
-                                       text("SWITCHYARD_UNIQUE_ID=", coordinator_->id().to_hex())};
+                                       text("SWITCHYARD_NUM_RANKS=", options.num_ranks)};
+  if (coordinator_) environment.push_back(text("SWITCHYARD_UNIQUE_ID=", coordinator_->id().to_hex()));
   if (options.environment) {
     for (std::string& variable : options.environment(rank)) environment.push_back(std::move(variable));
   }

@@ -51,11 +51,16 @@ class ProcessRanks {
     std::vector<std::string> arguments = {};
     // NAME=value, beside what this process has; asked for each rank.
     std::function<std::vector<std::string>(int rank)> environment = nullptr;
+    // Written before the command of each rank: nsenter and its options, say.
+    std::function<std::vector<std::string>(int rank)> prefix = nullptr;
+    // The ranks meet by what `environment` says; there is no coordinator here.
+    bool meet_by_themselves = false;
   };
   static Result<std::unique_ptr<ProcessRanks>> start(const Options& options);
   ~ProcessRanks() = default;
 
   int size() const { return int(ranks_.size()); }
+  // REQUIRES that they don't meet by themselves.
   const Coordinator& coordinator() const { return *coordinator_; }
   // REQUIRES running(rank).
   pid_t pid(int rank) const { return ranks_[size_t(rank)].process.pid(); }

@@ -1,0 +1,46 @@
+// Hosts: pretended machines on one, for tests. Each is a network namespace with one interface, eth0, address 10.0.0.1 and
+// up; all are cabled (veth) to a switch (a bridge) in a namespace of its own. Nothing of it is seen outside, and nothing has
+// a name: the namespaces are kept by descriptors of this process and go with it, however it ends.
+//
+// THREADS    one at a time.
+// OWNERSHIP  owns the namespaces and all in them; programs started inside keep theirs until they end.
+// ERRORS     of the command that failed, with what it printed.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/fd.hpp"
+#include "switchyard/status.hpp"
+
+namespace switchyard::testing {
+
+class Hosts {
+ public:
+  // Empty, or why there can't be any here.
+  static std::string why_not();
+  static Result<std::unique_ptr<Hosts>> create(int num_hosts);
+
+  int size() const { return int(hosts_.size()); }
+  static std::string address(int host) { return text("10.0.0.", host + 1); }
+  // What to write before a command so that it runs on that host.
+  std::vector<std::string> prefix(int host) const { return enter(hosts_[size_t(host)]); }
+
+  // The cable: at the switch, where the host only sees that the carrier is lost; or the host's own interface.
+  enum class End { kSwitch, kHost };
+  Status set_link(int host, End end, bool up) const;
+  // Of what arrives, so many packets of a thousand are dropped.
+  Status lose_packets(int host, int per_mille) const;
+  // Of what leaves.
+  Status limit_rate(int host, int mbit) const;
+
+ private:
+  Hosts() = default;
+  static std::vector<std::string> enter(const Fd& name_space);
+  static Status run(const Fd& name_space, const std::string& command);
+
+  Fd switch_;
+  std::vector<Fd> hosts_;
+};
+
+}  // namespace switchyard::testing

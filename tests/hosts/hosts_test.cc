@@ -1,0 +1,356 @@
+// Ranks on machines of their own, joined by cables that lose packets, go down and up, or are cut: results are the model's,
+// or there is an error in time that says who is missing. Ranks meet as between real hosts (docs/networks.md).
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+
+#include "faults/life.hpp"
+#include "hosts/hosts.hpp"
+#include "support/process_ranks.hpp"
+
+namespace switchyard::testing {
+namespace {
+
+// Of SWITCHYARD_HEARTBEAT_MS's default. A second more: what is measured ends when this process has heard of it.
+constexpr uint64_t kPromiseNs = 3 * kSecond + kSecond;
+constexpr int kNumRoundsPerCheck = 4;
+constexpr int kFirstRounds = 9;  // when all connections are made and used
+
+// ---- what a rank does ----
+
+std::atomic<bool> told_to_end{false};
+
+std::string told(const Status& status) {
+  printf("told: %s\n", status.to_string().c_str());
+  fflush(stdout);
+  return "";
+}
+
+// Round trips until rank 0 gets SIGUSR1; every few rounds all agree on whether that is so. An error ends it as well and is
+// none here: the test judges what this rank was told. Results that differ from the model always are.
+std::string round_trips(const RankProcess& self) {
+  signal(SIGUSR1, [](int) { told_to_end.store(true, std::memory_order_relaxed); });
+  Life life(LifeOptions::from_arguments(self.arguments), self.id, self.rank);
+  if (const Status joined = life.join(); !joined.ok()) return told(joined);
+  for (int round = 0;; ++round) {
+    if (round == kFirstRounds) {
+      puts("running");
+      fflush(stdout);
+    }
+    const Status status = life.round_trip(/*staged=*/round % 2 != 0);
+    if (!life.wrong().empty()) return "wrong bytes: " + life.wrong();
+    if (!status.ok()) return told(status);
+    if (round % kNumRoundsPerCheck != 0) continue;
+    const auto ending = life.comm()->exchange(uint32_t(told_to_end.load(std::memory_order_relaxed)));
+    if (!ending.ok()) return told(ending.status());
+    if (ending.value()[0] == 0) continue;
+    printf("did %d rounds\n", round + 1);
+    return "";
+  }
+}
+
+// Meets the others at a barrier to which the last rank does not come.
+std::string wait_for_the_last(const RankProcess& self) {
+  Life life(LifeOptions::from_arguments(self.arguments), self.id, self.rank);
+  if (const Status joined = life.join(); !joined.ok()) return told(joined);
+  puts("running");
+  fflush(stdout);
+  if (self.rank == self.num_ranks - 1) {
+    for (;;) pause();
+  }
+  return told(life.comm()->barrier());
+}
+
+// ---- starting them ----
+
+struct Plan {
+  int num_hosts = 2;
+  int ranks_per_host = 1;
+  bool proxy = false;
+  int hidden = 72;
+  const char* body = "round_trips";
+  const char* net = "ofi";
+};
+
+class HostsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (const std::string why = Hosts::why_not(); !why.empty()) GTEST_SKIP() << why;
+  }
+
+  void start(const Plan& plan) {
+    auto hosts = Hosts::create(plan.num_hosts);
+    ASSERT_TRUE(hosts.ok()) << hosts.status().to_string();
+    hosts_ = std::move(hosts).value();
+    plan_ = plan;
+    LifeOptions options;
+    options.num_ranks = plan.num_hosts * plan.ranks_per_host;
+    options.victim = options.num_ranks - 1;
+    options.timeout_ns = 60 * kSecond;  // so that a wait that only ends with those is found out
+    options.comm_timeout_ns = 60 * kSecond;
+    options.hidden = plan.hidden;
+    auto ranks = ProcessRanks::start(
+        {.num_ranks = options.num_ranks,
+         .body = plan.body,
+         .arguments = options.to_arguments(),
+         .environment =
+             [&](int) {
+               return std::vector<std::string>{text("SWITCHYARD_STORE=tcp://", Hosts::address(0), ":29400"),
+                                               "SWITCHYARD_JOB_KEY=only-for-the-tests-of-hosts",
+                                               "SWITCHYARD_INTERFACE=eth0",
+                                               text("SWITCHYARD_NET=", plan.net),
+                                               text("SWITCHYARD_GIN=", plan.proxy ? "proxy" : "direct"),
+                                               "SWITCHYARD_LOG=info"};
+             },
+         .prefix = [&](int rank) { return hosts_->prefix(host_of(rank)); },
+         .meet_by_themselves = true});
+    ASSERT_TRUE(ranks.ok()) << ranks.status().to_string();
+    ranks_ = std::move(ranks).value();
+  }
+
+  void wait_until_running() {
+    for (int rank = 0; rank < ranks_->size(); ++rank) {
+      ASSERT_TRUE(ranks_->wait_for_output(rank, "running\n", Deadline::after_ns(20 * kSecond)))
+          << "rank " << rank << ":\n" << ranks_->output(rank);
+    }
+  }
+
+  // Lets them go on for a while, then to an end. False: somebody was told of an error, or worse.
+  bool rest_and_end(uint64_t ns) {
+    ranks_->wait_for_output(0, "told: ", Deadline::after_ns(ns));
+    ranks_->send(0, SIGUSR1);
+    return all_did_rounds();
+  }
+
+  // Everybody ends within the time, in good order, whatever they were told; wrong bytes are a failure of the process.
+  bool all_did_rounds() {
+    EXPECT_EQ(ranks_->wait(Deadline::after_ns(60 * kSecond)), "");
+    bool all = true;
+    for (int rank = 0; rank < ranks_->size(); ++rank) all &= num_rounds(rank) > 0;
+    return all;
+  }
+
+  int num_rounds(int rank) const {
+    const size_t at = ranks_->output(rank).find("did ");
+    return at == std::string::npos ? 0 : atoi(ranks_->output(rank).c_str() + at + 4);
+  }
+
+  // What that rank was told, without what it logged.
+  std::string news(int rank) const {
+    const std::string& output = ranks_->output(rank);
+    const size_t at = output.find("told: ");
+    return at == std::string::npos ? "" : output.substr(at, output.find('\n', at) - at);
+  }
+
+  std::string outputs() const {
+    std::string all;
+    for (int rank = 0; rank < ranks_->size(); ++rank) all += text("rank ", rank, ":\n", ranks_->output(rank));
+    return all;
+  }
+
+  void expect_told(int rank, Deadline deadline) {
+    EXPECT_TRUE(ranks_->wait_for_output(rank, "told: ", deadline)) << "rank " << rank << ":\n" << ranks_->output(rank);
+  }
+
+  // All but `except` were told in time and then ended; -1: all.
+  void expect_told_by_now(Deadline deadline, uint64_t since_ns, int except) {
+    for (int rank = 0; rank < ranks_->size(); ++rank) {
+      if (rank != except) expect_told(rank, deadline);
+    }
+    RecordProperty("told_after_ms", std::to_string((now_ns() - since_ns) / kMillisecond));
+    for (int rank = 0; rank < ranks_->size(); ++rank) {
+      if (rank == except) continue;
+      EXPECT_TRUE(ranks_->wait_for_exit(rank, Deadline::after_ns(20 * kSecond))) << "rank " << rank << " hangs:\n" << outputs();
+      if (ranks_->running(rank)) continue;
+      EXPECT_EQ(ranks_->exit(rank)->exit_code, 0) << ranks_->exit(rank)->reason << outputs();
+    }
+  }
+
+  void flap(int num_flaps);
+  void cut(int host, Hosts::End end);
+
+  int host_of(int rank) const { return rank / plan_.ranks_per_host; }
+
+  Plan plan_;
+  std::unique_ptr<Hosts> hosts_;
+  std::unique_ptr<ProcessRanks> ranks_;
+};
+
+// ---- plain ----
+
+using Shape = std::tuple<int, int, bool>;
+class HostsPlainTest : public HostsTest, public ::testing::WithParamInterface<Shape> {};
+
+TEST_P(HostsPlainTest, RoundTripsMatchTheModel) {
+  const auto [num_hosts, ranks_per_host, proxy] = GetParam();
+  start({.num_hosts = num_hosts, .ranks_per_host = ranks_per_host, .proxy = proxy, .hidden = 1024});
+  wait_until_running();
+  EXPECT_TRUE(rest_and_end(kSecond / 2)) << outputs();
+  for (int rank = 0; rank < ranks_->size(); ++rank) {
+    EXPECT_NE(ranks_->output(rank).find(text("interface eth0, address ", Hosts::address(host_of(rank)))), std::string::npos)
+        << ranks_->output(rank);
+  }
+  RecordProperty("rounds", num_rounds(0));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, HostsPlainTest,
+                         ::testing::Values(Shape{2, 1, false}, Shape{2, 2, true}, Shape{4, 1, true}, Shape{4, 2, false}));
+
+TEST_F(HostsTest, MemoryDoesNotReachAnotherHostAndSaysSo) {
+  start({.net = "mem"});
+  EXPECT_EQ(ranks_->wait(Deadline::after_ns(30 * kSecond)), "");
+  for (int rank = 0; rank < 2; ++rank) EXPECT_NE(news(rank).find("joins ranks of one machine"), std::string::npos) << news(rank);
+}
+
+// ---- cables that go down and up ----
+
+void HostsTest::flap(int num_flaps) {
+  for (int i = 0; i < num_flaps; ++i) {
+    const int host = i % hosts_->size();
+    const Hosts::End end = i / hosts_->size() % 2 == 0 ? Hosts::End::kSwitch : Hosts::End::kHost;
+    const Status down = hosts_->set_link(host, end, false);
+    ASSERT_TRUE(down.ok()) << down.to_string();
+    poll(nullptr, 0, 20);  // long enough to lose packets, and to have no carrier when TCP tries again
+    const Status up = hosts_->set_link(host, end, true);
+    ASSERT_TRUE(up.ok()) << up.to_string();
+    // The time to be up, in which what the ranks print is taken in.
+    ranks_->wait_for_exit(0, Deadline::after_ns(25 * kMillisecond));
+  }
+}
+
+class HostsFlapTest : public HostsTest, public ::testing::WithParamInterface<Shape> {};
+
+TEST_P(HostsFlapTest, TwoHundredFlapsGiveRightResultsOrAnErrorInTime) {
+  const auto [num_hosts, ranks_per_host, proxy] = GetParam();
+  start({.num_hosts = num_hosts, .ranks_per_host = ranks_per_host, .proxy = proxy, .hidden = 1024});
+  wait_until_running();
+  flap(soaking() ? 1000 : 200);
+  const bool all = rest_and_end(kSecond);
+  RecordProperty("rounds", num_rounds(0));
+  for (int rank = 0; rank < ranks_->size(); ++rank) EXPECT_EQ(all, news(rank).empty()) << outputs();
+}
+
+INSTANTIATE_TEST_SUITE_P(All, HostsFlapTest, ::testing::Values(Shape{4, 1, false}, Shape{2, 1, true}));
+
+// ---- cables that lose or slow down ----
+
+using Loss = std::tuple<int, bool>;  // per mille, proxy
+class HostsLossTest : public HostsTest, public ::testing::WithParamInterface<Loss> {};
+
+TEST_P(HostsLossTest, LostPacketsAreNoDeath) {
+  const auto [per_mille, proxy] = GetParam();
+  start({.num_hosts = 4, .proxy = proxy, .hidden = 1024});
+  wait_until_running();
+  for (int host = 0; host < hosts_->size(); ++host) {
+    const Status lossy = hosts_->lose_packets(host, per_mille);
+    ASSERT_TRUE(lossy.ok()) << lossy.to_string();
+  }
+  const bool all = rest_and_end((soaking() ? 60 : 4) * kSecond);
+  RecordProperty("rounds", num_rounds(0));
+  // With more of it TCP may give up, and then everybody must know.
+  if (per_mille <= 10) {
+    EXPECT_TRUE(all) << outputs();
+  }
+  for (int rank = 0; rank < ranks_->size(); ++rank) EXPECT_EQ(all, news(rank).empty()) << outputs();
+}
+
+INSTANTIATE_TEST_SUITE_P(All, HostsLossTest, ::testing::Values(Loss{1, false}, Loss{10, false}, Loss{10, true}, Loss{50, false}));
+
+class HostsRateTest : public HostsTest, public ::testing::WithParamInterface<Loss> {};
+
+TEST_P(HostsRateTest, ASlowNetworkIsNoDeath) {
+  const auto [mbit, proxy] = GetParam();
+  start({.num_hosts = 4, .proxy = proxy, .hidden = 4096});
+  wait_until_running();
+  for (int host = 0; host < hosts_->size(); ++host) {
+    const Status slow = hosts_->limit_rate(host, mbit);
+    ASSERT_TRUE(slow.ok()) << slow.to_string();
+  }
+  EXPECT_TRUE(rest_and_end((soaking() ? 60 : 3) * kSecond)) << outputs();
+  RecordProperty("rounds", num_rounds(0));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, HostsRateTest, ::testing::Values(Loss{10, false}, Loss{100, true}));
+
+// ---- the end of a cable, and of a process ----
+
+void HostsTest::cut(int host, Hosts::End end) {
+  wait_until_running();
+  const Status down = hosts_->set_link(host, end, false);
+  ASSERT_TRUE(down.ok()) << down.to_string();
+  const uint64_t cut_ns = now_ns();
+  // Where the last rank only sleeps nobody tells it anything.
+  const bool last_sleeps = std::string(plan_.body) == "wait_for_the_last";
+  expect_told_by_now(Deadline::after_ns(kPromiseNs), cut_ns, last_sleeps ? ranks_->size() - 1 : -1);
+}
+
+struct Cut {
+  int num_hosts, host;
+  Hosts::End end;
+  bool proxy;
+};
+void PrintTo(const Cut& c, std::ostream* out) {
+  *out << "host " << c.host << " of " << c.num_hosts << (c.end == Hosts::End::kHost ? ", its interface" : ", at the switch")
+       << (c.proxy ? ", proxy" : "");
+}
+class HostsCutTest : public HostsTest, public ::testing::WithParamInterface<Cut> {};
+
+TEST_P(HostsCutTest, ACableThatIsCutIsNoticedAtBothEndsWithinThreeHeartbeats) {
+  const Cut& c = GetParam();
+  start({.num_hosts = c.num_hosts, .proxy = c.proxy, .hidden = 1024});
+  cut(c.host, c.end);
+  for (int rank = 0; rank < ranks_->size(); ++rank) {
+    if (c.host == 0 || rank == c.host) {
+      // Who loses rank 0's host loses the coordinator; rank 0 loses everybody.
+      const std::string expected = rank == 0 ? "does not answer any more" : "lost the coordinator";
+      EXPECT_NE(news(rank).find(expected), std::string::npos) << news(rank);
+    } else {
+      EXPECT_TRUE(names_rank(news(rank), c.host)) << news(rank);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, HostsCutTest,
+                         ::testing::Values(Cut{2, 1, Hosts::End::kSwitch, false}, Cut{4, 2, Hosts::End::kHost, true},
+                                           Cut{4, 3, Hosts::End::kSwitch, false}, Cut{4, 0, Hosts::End::kSwitch, true}));
+
+TEST_F(HostsTest, ACutCableEndsACollectiveCall) {
+  start({.num_hosts = 3, .body = "wait_for_the_last"});
+  cut(2, Hosts::End::kSwitch);
+  for (int rank = 0; rank < 2; ++rank) EXPECT_TRUE(names_rank(news(rank), 2)) << news(rank);
+}
+
+TEST_F(HostsTest, TheCutOffHostOfTheCoordinatorEndsACollectiveCallOfAllOthers) {
+  start({.num_hosts = 3, .body = "wait_for_the_last"});
+  cut(0, Hosts::End::kHost);
+  EXPECT_TRUE(names_rank(news(0), 1) || names_rank(news(0), 2)) << news(0);
+  EXPECT_NE(news(1).find("lost the coordinator"), std::string::npos) << news(1);
+}
+
+class HostsKillTest : public HostsTest, public ::testing::WithParamInterface<Loss> {};
+
+TEST_P(HostsKillTest, ARankThatIsKilledIsNoticedOnOtherHostsWithinThreeHeartbeats) {
+  const auto [victim, proxy] = GetParam();
+  start({.num_hosts = 4, .proxy = proxy, .hidden = 1024});
+  wait_until_running();
+  ranks_->send(victim, SIGKILL);
+  expect_told_by_now(Deadline::after_ns(3 * kSecond), now_ns(), victim);
+  for (int rank = 0; rank < ranks_->size(); ++rank) {
+    if (rank == victim) continue;
+    EXPECT_TRUE(names_rank(news(rank), victim)) << news(rank);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, HostsKillTest, ::testing::Values(Loss{0, false}, Loss{3, true}));
+
+}  // namespace
+}  // namespace switchyard::testing
+
+int main(int argc, char** argv) {
+  using namespace switchyard::testing;
+  return process_ranks_main(argc, argv, {{"round_trips", round_trips}, {"wait_for_the_last", wait_for_the_last}});
+}
