@@ -97,22 +97,16 @@ struct LlContext {
   SWITCHYARD_DEVICE Await await(int peer, const uint64_t* word, uint64_t want, LlPhase phase, bool at_least = false) {
     if (masked(peer)) return Await::kGone;
     uint64_t seen = p.load_acquire(word);
-    // A process may publish and then die: look at the word once more after learning of the death.
+    // A process may publish and then die, or be through and leave: look at the word once more after learning of it.
     const bool dead = seen != want && p.raised(&group().peer_state[peer]);
-    if (dead) seen = p.load_acquire(word);
+    const bool unreachable = seen != want && remote(peer) && !p.net_usable(*group().net, peer);
+    if (dead || unreachable) seen = p.load_acquire(word);
     if (seen == want || (at_least && seen > want)) return Await::kReady;
     if (seen > want || expelled_by(peer)) return give_up(peer, LlPhase::kOvertaken);
     if (failed_like(peer)) return Await::kGone;
     if (dead || (overdue && !has_time_left(peer))) return give_up(peer, phase);
-    if (remote(peer)) {
-      p.net_progress(*group().net);
-      if (!p.net_usable(*group().net, peer)) {
-        // A peer that is through may leave: what it sent before is here by then, perhaps only since the look above.
-        seen = p.load_acquire(word);
-        if (seen == want || (at_least && seen > want)) return Await::kReady;
-        return give_up(peer, LlPhase::kNetwork);
-      }
-    }
+    if (unreachable) return give_up(peer, LlPhase::kNetwork);
+    if (remote(peer)) p.net_progress(*group().net);
     return failed() ? Await::kGone : Await::kNotYet;
   }
 
