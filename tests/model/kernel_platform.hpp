@@ -183,7 +183,7 @@ class ProducerPlatform : public KernelPlatform<kTag> {
     knows_ = this->history();
     return ticket;
   }
-  void pause_thread() const {
+  void pause_thread(uint32_t /*num_pauses*/) const {
     this->idle();
     this->set_history(knows_);
   }
