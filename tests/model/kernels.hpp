@@ -48,11 +48,11 @@ struct RingKernelsOf {
 
   static bool post(const ModelPlatform& base, void* ring, const ProxyPost& what) {
     const Platform p(base);
-    return static_cast<Ring*>(ring)->post(p, what, [&] { return p.pause_thread(), true; });
+    return static_cast<Ring*>(ring)->post(p, what, [&] { return p.pause_thread(0), true; });
   }
   static bool flush(const ModelPlatform& base, void* ring) {
     const Platform p(base);
-    return static_cast<Ring*>(ring)->flush(p, [&] { return p.pause_thread(), true; });
+    return static_cast<Ring*>(ring)->flush(p, [&] { return p.pause_thread(0), true; });
   }
   static bool take(const ModelPlatform& base, const void* ring, uint64_t ticket, ProxyDescriptor& out) {
     return static_cast<const Ring*>(ring)->take(Platform(base), ticket, out);
