@@ -30,7 +30,7 @@ TEST(BenchGin, MeasuresEveryBackendBesideTheRawOne) {
   const auto results = read_json(path);
   ASSERT_TRUE(results.ok()) << results.status().to_string();
   std::set<std::string> seen;
-  for (const nlohmann::json& run : (*results)["runs"]) {
+  for (const nlohmann::json& run : results.value()["runs"]) {
     const std::string name = run["backend"].get<std::string>() + " " + run["net"].get<std::string>();
     seen.insert(name);
     for (const char* key : {"rate_mps", "gbps", "raw_gbps", "rtt_ratio", "bandwidth_ratio"}) {
@@ -40,11 +40,13 @@ TEST(BenchGin, MeasuresEveryBackendBesideTheRawOne) {
       EXPECT_GT(run[key]["p50"].get<double>(), 0) << name << " " << key;
       EXPECT_GE(run[key]["p95"].get<double>(), run[key]["p50"].get<double>()) << name << " " << key;
     }
-    if (run["size"] == 8) EXPECT_GT(run["post_ns"].get<double>(), 0) << name;
+    if (run["size"] == 8) {
+      EXPECT_GT(run["post_ns"].get<double>(), 0) << name;
+    }
   }
   EXPECT_EQ(seen, expected);
-  EXPECT_EQ((*results)["runs"].size(), 2 * expected.size());
-  for (const nlohmann::json& bulk : (*results)["behind_bulk"]) {
+  EXPECT_EQ(results.value()["runs"].size(), 2 * expected.size());
+  for (const nlohmann::json& bulk : results.value()["behind_bulk"]) {
     EXPECT_GT(bulk["bulk_puts"].get<uint64_t>(), 0u) << "nothing stood in the way";
     EXPECT_GT(bulk["p95_ratio"].get<double>(), 0);
   }
