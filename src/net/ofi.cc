@@ -311,7 +311,9 @@ NetPost OfiEndpoint::posted(int64_t result, Operation* operation, const char* wh
   give_back(operation);
   if (result == -FI_EAGAIN) {
     poll();
-    return keeps_refusing(peers_[size_t(peer)]) ? (lose(peer, "it takes no connection"), NetPost::kFailed) : NetPost::kBusy;
+    if (!keeps_refusing(peers_[size_t(peer)])) return NetPost::kBusy;
+    lose(peer, "it takes no connection");
+    return NetPost::kFailed;
   }
   lose(peer, text(what, ": ", fi_strerror(int(-result))));
   return NetPost::kFailed;

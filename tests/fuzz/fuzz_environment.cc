@@ -42,12 +42,6 @@ void read_with(Input input) {
 }  // namespace
 }  // namespace switchyard::fuzz
 
-extern "C" int LLVMFuzzerInitialize(int*, char***) {
-  switchyard::fuzz::be_deterministic();
-  (void)switchyard::env();  // as the process was started, not as the first input says
-  return 0;
-}
-
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t num_bytes) {
   switchyard::fuzz::read_with(switchyard::fuzz::Input(data, num_bytes));
   return 0;

@@ -78,11 +78,6 @@ void against_client(Input input) {
 }  // namespace
 }  // namespace switchyard::fuzz
 
-extern "C" int LLVMFuzzerInitialize(int*, char***) {
-  switchyard::fuzz::be_deterministic();
-  return 0;
-}
-
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t num_bytes) {
   using namespace switchyard::fuzz;
   if (num_bytes > 4096) return 0;  // more than a socket takes at once

@@ -63,11 +63,6 @@ void parse_command_line(Input input) {
 }  // namespace
 }  // namespace switchyard::fuzz
 
-extern "C" int LLVMFuzzerInitialize(int*, char***) {
-  switchyard::fuzz::be_deterministic();
-  return 0;
-}
-
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t num_bytes) {
   using namespace switchyard::fuzz;
   Input input(data, num_bytes);

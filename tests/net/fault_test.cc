@@ -77,28 +77,8 @@ TEST(FaultPlan, RefusesWhatItDoesNotKnowAndSaysWhichItem) {
   EXPECT_THAT(FaultPlan::parse("flip=0.1,flip=0.1").status().message(), HasSubstr("comes twice"));
 }
 
-// Communicators of a process with its own environment; the parent reads what it prints.
-TEST(FaultPlan, DISABLED_ConnectsUnderTheEnvironment) {
-  const auto id = create_unique_id();
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < 2; ++rank) {
-    threads.emplace_back([&, rank] {
-      const auto comm =
-          Communicator::create(id.value(), rank, 2, {.timeout_ns = 10 * kSecond, .node_id = rank, .net = "mem"});
-      if (rank != 0) return;
-      const bool faults = comm.ok() && find_faults(comm.value()->net()) != nullptr;
-      const bool checksum = comm.ok() && comm.value()->net()->inner() != nullptr &&
-                            find_faults(comm.value()->net()) != comm.value()->net();
-      printf("%s faults %d checksum %d\n", comm.status().to_string().c_str(), int(faults), int(checksum));
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-}
-
 std::string connect_under(const std::string& assignments) {
-  const std::string command =
-      text(assignments, " '", std::string(::testing::internal::GetArgvs()[0]),
-           "' --gtest_also_run_disabled_tests --gtest_filter=FaultPlan.DISABLED_Connects* 2>&1");
+  const std::string command = text(assignments, " '", CONNECT_PROBE, "' 2>&1");
   const std::unique_ptr<FILE, int (*)(FILE*)> pipe(popen(command.c_str(), "r"), &pclose);
   std::string output;
   char buffer[512];
