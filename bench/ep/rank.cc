@@ -79,7 +79,7 @@ Status EpRank::open() {
   SWITCHYARD_ASSIGN(group_, ep::Group::create(comm_, config));
   const auto layout = spec_.expert_major() ? ep::Layout::kExpertMajor : ep::Layout::kRankMajor;
   for (auto& handle : handles_) {
-    SWITCHYARD_ASSIGN(handle, ep::Handle::create(*group_, layout, spec_.topk, nullptr, 0));
+    SWITCHYARD_ASSIGN(handle, ep::Handle::create(*group_, layout, spec_.topk));
     SWITCHYARD_TRY(handle->update(indices_->tensor(DType::kInt64, {size_t(spec_.tokens), size_t(spec_.topk)})));
   }
   return {};

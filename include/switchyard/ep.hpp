@@ -52,13 +52,15 @@ class EpGroup {
 
 class EpHandle {
  public:
-  // COLLECTIVE when the group's buffer has to grow.
-  EpHandle(EpGroup& group, Layout layout, int topk);
+  // Low latency: COLLECTIVE when the group's buffer has to grow; high throughput: local.
+  EpHandle(EpGroup& group, Layout layout, int topk, const HandleConfig& config = {});
   ~EpHandle();
   EpHandle(EpHandle&&) noexcept;
 
-  // Remembers where the indices are: dispatch and combine read them in stream order.
+  // Low latency: remembers where the indices are, and dispatch and combine read them in stream order.
   void update(const Tensor& topk_idx);
+  // High throughput: COLLECTIVE, in stream order. Plans where every row goes, and writes the counters that `info` names.
+  void update(const Tensor& topk_idx, const LayoutInfo& info, const HostStream& stream);
   void dispatch(const DispatchArgs& args, const HostStream& stream);
   void combine(const CombineArgs& args, const HostStream& stream);
   // The receive half of the oldest staged operation; without one, nothing.

@@ -3,7 +3,7 @@
 
 #include "capi/ep_structs.hpp"
 #include "capi/stream.hpp"
-#include "ep/ll_validate.hpp"
+#include "ep/validate.hpp"
 #include "host/cuda_runtime.h"
 
 using namespace switchyard;        // NOLINT: the file's only purpose is to give C names to this namespace
@@ -36,6 +36,7 @@ Status read_group_config(const ncclEpGroupConfig_t* in, ep::GroupConfig& out) {
   out.enable_mask = config.enable_mask != 0;
   out.timeout_ns = config.timeout_ns;
   out.zero_copy = ep::ZeroCopy(int(config.zero_copy));
+  out.overflow = ep::Overflow(int(config.overflow_policy));
   // cudaError_t and int have one representation; the C++ layer knows no CUDA types.
   out.alloc = {reinterpret_cast<int (*)(void**, size_t, void*)>(config.alloc.alloc_fn),
                reinterpret_cast<int (*)(void*, void*)>(config.alloc.free_fn), config.alloc.context};
@@ -70,19 +71,24 @@ Result<std::shared_ptr<ncclEpHandle>> make_handle(ep::Group& group, ncclEpLayout
     SWITCHYARD_TRY(ep::validate_place("handle_mem", memory));
   }
   auto made = std::make_shared<ncclEpHandle>();
-  SWITCHYARD_ASSIGN(made->handle, ep::Handle::create(group, ep::Layout(number_of(layout)), num_topk, memory.data,
-                                                     memory.present() ? memory.sizes[0] : 0));
+  SWITCHYARD_ASSIGN(made->handle, ep::Handle::create(group, ep::Layout(number_of(layout)), num_topk,
+                                                     {alignment, memory.data, memory.present() ? memory.sizes[0] : 0}));
   return made;
 }
 
-Status update_handle(ep::Handle& handle, const ncclEpTensor_t* topk_idx, const ncclEpLayoutInfo_t* layout_info) {
+Status update_handle(ep::Handle& handle, const ncclEpTensor_t* topk_idx, const ncclEpLayoutInfo_t* layout_info,
+                     cudaStream_t stream) {
   if (topk_idx == nullptr) return Status::invalid_argument("topk_idx is NULL");
-  if (layout_info != nullptr) {
+  const Communicator& comm = handle.group().comm();
+  ep::LayoutInfo info;
+  SWITCHYARD_TRY(read_layout_info(layout_info, comm, info));
+  if (layout_info != nullptr && handle.group().is_low_latency()) {
     return Status::invalid_argument("layout_info must be NULL for a low-latency handle; pass it to ncclEpDispatch");
   }
   ep::Tensor indices;
-  SWITCHYARD_TRY(read_tensor("topk_idx", topk_idx, handle.group().comm(), indices));
-  return handle.update(indices);
+  SWITCHYARD_TRY(read_tensor("topk_idx", topk_idx, comm, indices));
+  SWITCHYARD_ASSIGN(const StreamRef target, read_stream(stream));
+  return handle.update(indices, info, target);
 }
 
 }  // namespace
@@ -147,16 +153,16 @@ ncclResult_t ncclEpInitHandle(ncclEpHandle_t* handle, ncclEpGroup_t ep_group, nc
 }
 
 ncclResult_t ncclEpUpdateHandle(ncclEpHandle_t handle, const ncclEpTensor_t* topk_idx,
-                                const ncclEpLayoutInfo_t* layout_info, cudaStream_t /*stream*/) {
+                                const ncclEpLayoutInfo_t* layout_info, cudaStream_t stream) {
   return guarded("ncclEpUpdateHandle", [&]() -> Status {
     SWITCHYARD_TRY(check_handle(handle));
-    return update_handle(*handle->handle, topk_idx, layout_info);
+    return update_handle(*handle->handle, topk_idx, layout_info, stream);
   });
 }
 
 ncclResult_t ncclEpCreateHandle(ncclEpHandle_t* handle, ncclEpGroup_t ep_group, ncclEpLayout_t layout,
                                 const ncclEpTensor_t* topk_idx, const ncclEpLayoutInfo_t* layout_info,
-                                const ncclEpHandleConfig_t* config, cudaStream_t /*stream*/) {
+                                const ncclEpHandleConfig_t* config, cudaStream_t stream) {
   return guarded("ncclEpCreateHandle", [&]() -> Status {
     ncclEpLayoutInfo_t info = NCCL_EP_LAYOUT_INFO_INIT;
     SWITCHYARD_TRY(read_struct("layout_info", layout_info, NCCL_EP_LAYOUT_INFO_V1_SIZE, false, info));
@@ -171,7 +177,7 @@ ncclResult_t ncclEpCreateHandle(ncclEpHandle_t* handle, ncclEpGroup_t ep_group, 
     }
     SWITCHYARD_ASSIGN(std::shared_ptr<ncclEpHandle> made,
                       make_handle(*ep_group->group, layout, config, int(indices.sizes[1]), nullptr));
-    SWITCHYARD_TRY(update_handle(*made->handle, topk_idx, layout_info));
+    SWITCHYARD_TRY(update_handle(*made->handle, topk_idx, layout_info, stream));
     *handle = live_handles().add(std::move(made));
     return {};
   });

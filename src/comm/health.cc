@@ -73,7 +73,7 @@ void Health::watch(std::vector<int> ranks, std::vector<Fd> processes) {
   }
 }
 
-// Relaxed: the words carry no data; a kernel that sees one looks at the peer's last word once more (LlContext::await).
+// Relaxed: the words carry no data; a kernel that sees one looks at the peer's last word once more (PeerContext::await_word).
 void Health::mark_gone(int rank) {
   std::atomic_ref<uint32_t>(words_[rank]).store(1, std::memory_order_relaxed);
 }

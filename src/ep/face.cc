@@ -37,12 +37,15 @@ void EpGroup::mask_clean(const HostStream& stream) { check(group_->mask_clean(re
 bool EpGroup::async_error() const { return take(group_->async_error()) != 0; }
 void EpGroup::error_clear() { check(group_->error_clear()); }
 
-EpHandle::EpHandle(EpGroup& group, Layout layout, int topk)
-    : handle_(take(Handle::create(group.internal(), layout, topk, nullptr, 0))) {}
+EpHandle::EpHandle(EpGroup& group, Layout layout, int topk, const HandleConfig& config)
+    : handle_(take(Handle::create(group.internal(), layout, topk, config))) {}
 EpHandle::~EpHandle() = default;
 EpHandle::EpHandle(EpHandle&&) noexcept = default;
 
 void EpHandle::update(const Tensor& topk_idx) { check(handle_->update(topk_idx)); }
+void EpHandle::update(const Tensor& topk_idx, const LayoutInfo& info, const HostStream& stream) {
+  check(handle_->update(topk_idx, info, ref(stream)));
+}
 void EpHandle::dispatch(const DispatchArgs& args, const HostStream& stream) { check(handle_->dispatch(args, ref(stream))); }
 void EpHandle::combine(const CombineArgs& args, const HostStream& stream) { check(handle_->combine(args, ref(stream))); }
 void EpHandle::complete(const HostStream& stream) { check(handle_->complete(ref(stream))); }

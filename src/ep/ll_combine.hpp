@@ -70,7 +70,7 @@ class CombineSend {
   }
 
   SWITCHYARD_DEVICE void offer_in_place(int reader) {
-    LlLine* line = c_.told(reader);
+    PeerLine* line = c_.told(reader);
     if (p_.lane() == 0) {
       p_.write(&line->token_offset, c_.op.token_window_offset);
       p_.write(&line->token_window, c_.op.token_window_id);
@@ -184,12 +184,12 @@ class CombineReceive {
       stage_ = Stage::kReduce;
       return true;
     }
-    const LlLine* line = c_.heard(peer_);
-    const Await arrival = c_.await_rows(peer_, LlPhase::kCombineRows);
+    const PeerLine* line = c_.heard(peer_);
+    const Await arrival = c_.await_rows(peer_, Phase::kCombineRows);
     if (arrival == Await::kNotYet) return false;
     if (arrival == Await::kReady && (p_.read(&line->flags) & kRowsInPlace) != 0 &&
         p_.read(&line->token_window) != c_.op.token_window_id) {
-      c_.give_up(peer_, LlPhase::kWindowMismatch);
+      c_.give_up(peer_, Phase::kWindowMismatch);
     }
     ++peer_;
     return true;
@@ -225,7 +225,7 @@ class CombineReceive {
 
   SWITCHYARD_DEVICE const char* row_of(int entry, int owner) const {
     const int index = p_.read(&plan_[at_.index(entry)]);
-    const LlLine* line = c_.heard(owner);
+    const PeerLine* line = c_.heard(owner);
     if (p_.read(&line->num_rows) == 0) return nullptr;  // one of us had masked the other when it dispatched
     if ((p_.read(&line->flags) & kRowsInPlace) == 0) {
       const char* block = c_.remote(owner) ? c_.returned(owner) : c_.outbox(owner, c_.rank());
@@ -259,7 +259,7 @@ class AwaitReaders {
   SWITCHYARD_DEVICE explicit AwaitReaders(LlContext<P>& context) : c_(context) {}
   SWITCHYARD_DEVICE bool done() const { return peer_ == c_.num_ranks(); }
   SWITCHYARD_DEVICE bool step() {
-    if (c_.await(peer_, &c_.heard(peer_)->done, c_.tag, LlPhase::kReaders, true) == Await::kNotYet) return false;
+    if (c_.await(peer_, &c_.heard(peer_)->done, c_.tag, Phase::kReaders, true) == Await::kNotYet) return false;
     ++peer_;
     return true;
   }

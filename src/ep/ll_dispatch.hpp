@@ -66,14 +66,13 @@ class DispatchSend {
 
   // "I have reached this dispatch: my output may be written", with my counts, which everybody's offsets need.
   SWITCHYARD_DEVICE void tell_consent(int peer) {
-    const LlGroupView& group = c_.group();
     if (c_.op.expert_major) {
-      auto* counts = reinterpret_cast<int32_t*>(group.control[peer] + group.layout.counts(c_.bank, c_.rank()));
-      for (int id = p_.lane(); id < group.num_experts; id += P::kLanes) {
+      int32_t* counts = c_.board_at(peer, c_.rank());
+      for (int id = p_.lane(); id < c_.group().num_experts; id += P::kLanes) {
         p_.write(&counts[id], p_.read(&plan_[at_.expert_count(id)]));
       }
     }
-    LlLine* line = c_.told(peer);
+    PeerLine* line = c_.told(peer);
     if (p_.lane() == 0) {
       p_.write(&line->token_offset, c_.op.token_window_offset);
       p_.write(&line->scale_offset, c_.op.scale_window_offset);
@@ -85,10 +84,10 @@ class DispatchSend {
 
   SWITCHYARD_DEVICE bool collect_consents() {
     if (next_peer_ < c_.num_ranks()) {
-      const Await consent = c_.await(next_peer_, &c_.heard(next_peer_)->consent, c_.tag, LlPhase::kConsent);
+      const Await consent = c_.await(next_peer_, &c_.heard(next_peer_)->consent, c_.tag, Phase::kConsent);
       if (consent == Await::kNotYet) return go_on_without_consent();
       if (consent == Await::kReady && p_.read(&c_.heard(next_peer_)->token_window) != c_.op.token_window_id) {
-        c_.give_up(next_peer_, LlPhase::kWindowMismatch);
+        c_.give_up(next_peer_, Phase::kWindowMismatch);
       }
       ++next_peer_;
       return true;
@@ -272,13 +271,13 @@ class DispatchReceive {
       for (int local = p_.lane(); local < c_.op.num_local; local += P::kLanes) p_.write(&c_.op.out_counts[local], 0);
       p_.sync_warp();
     }
-    const LlLine* line = c_.heard(source);
-    const Await arrival = c_.await_rows(source, LlPhase::kDispatchRows);
+    const PeerLine* line = c_.heard(source);
+    const Await arrival = c_.await_rows(source, Phase::kDispatchRows);
     if (arrival == Await::kNotYet) return false;
     SWITCHYARD_KERNEL_FAILPOINT("ll.dispatch.source_arrived");
     uint32_t num_rows = arrival == Await::kReady ? p_.read(&line->num_rows) : 0;
     if (num_rows > uint32_t(c_.group().max_tokens)) {
-      c_.give_up(source, LlPhase::kBadMessage);
+      c_.give_up(source, Phase::kBadMessage);
       num_rows = 0;
     }
     const uint32_t flags = num_rows ? p_.read(&line->flags) : 0;
@@ -308,7 +307,7 @@ class DispatchReceive {
     p_.sync_warp();
     p_.exclusive_scan(&record_[at_.first_row(source, 0)], num_rows);
     if (!p_.stable_ranks(slots, num_rows * c_.op.topk, c_.op.out_counts, slots, c_.rows_per_expert())) {
-      c_.note(&LlReport::fault, source, LlPhase::kExpertFull);
+      c_.note(&Report::fault, source, Phase::kExpertFull);
     }
   }
 

@@ -1,6 +1,6 @@
 // One low-latency operation on one warp: its roles, and what the last warp out has to do.
 #pragma once
-#include "ep/ll_admission.hpp"
+#include "ep/admission.hpp"
 #include "ep/ll_combine.hpp"
 #include "ep/ll_dispatch.hpp"
 #include "switchyard/device/roles.hpp"
@@ -13,7 +13,7 @@ SWITCHYARD_DEVICE void close_operation(LlContext<P>& c) {
   LlBankState& bank = c.bank_state();
   if (c.p.fetch_add(&bank.warps_finished, 1) + 1 != uint64_t(c.p.num_warps())) return;
   SWITCHYARD_KERNEL_FAILPOINT("ll.before_done");
-  LlState& state = *c.group().state;
+  LlState& state = c.group().ll_state();
   // A rank that slept through its expulsion and re-admission may have read rows of a later epoch: it must not claim a good
   // result. Before the re-admission nobody writes what it reads.
   if (c.group().masks_enabled && c.newest_admission() > c.p.load_relaxed(&state.base)) c.note_overtaken();
@@ -22,7 +22,7 @@ SWITCHYARD_DEVICE void close_operation(LlContext<P>& c) {
       if (c.remote(peer)) {
         // A peer that can't be told is found out by the next wait for it. This operation has all it needs, and the peer may
         // have left because it was through.
-        if (!c.masked(peer)) static_cast<void>(c.tell_remote(peer, c.bank, &LlLine::done, c.tag));
+        if (!c.masked(peer)) static_cast<void>(c.tell_remote(peer, c.bank, &PeerLine::done, c.tag));
         continue;
       }
       // release; pairs with the acquire in bank_free() and AwaitReaders
@@ -38,21 +38,6 @@ SWITCHYARD_DEVICE void close_operation(LlContext<P>& c) {
     c.p.write(&bank.warps_finished, uint64_t{0});
     if (c.op.part != LlPart::kReceive) c.p.store_relaxed(&state.tag, c.tag);
     if (c.op.part == LlPart::kSend) c.p.store_relaxed(&state.staged_tag[c.op.slot], c.tag);
-  }
-}
-
-// What has to happen between operations; on one warp, before run_dispatch() or run_combine() of a group with masks.
-template <class P>
-SWITCHYARD_DEVICE void run_admission(const P& p, const LlOp& op) {
-  LlContext<P> c(p, op);
-  if (op.kind == LlKind::kAdmit) {
-    admit_all(c);
-  } else if (op.kind == LlKind::kAwaitAdmit) {
-    typename P::Waiter waiter(p, op.group.timeout_ns, op.group.abort);
-    AwaitAdmission<P> admission(c);
-    run_roles(p, waiter, c.overdue, admission);
-  } else {
-    adopt_generation(c);
   }
 }
 

@@ -2,7 +2,7 @@
 
 namespace switchyard::ep {
 
-std::unique_ptr<LlLauncher> LlLauncher::create(Runtime& runtime, LlObserver& observer, TraceRing& trace) {
+std::unique_ptr<LlLauncher> LlLauncher::create(Runtime& runtime, OperationObserver& observer, TraceRing& trace) {
 #if defined(SWITCHYARD_HAVE_CUDA)
   if (runtime.kind() == Runtime::Kind::kCuda) return make_cuda_launcher();
 #endif

@@ -23,14 +23,18 @@ __global__ void __launch_bounds__(kNumThreads) ll_dispatch_kernel(const __grid_c
 __global__ void __launch_bounds__(kNumThreads) ll_combine_kernel(const __grid_constant__ LlOp op) {
   if (op.group.state != nullptr) run_combine(CudaPlatform(), op);
 }
-__global__ void __launch_bounds__(CudaPlatform::kLanes) ll_admission_kernel(const __grid_constant__ LlOp op) {
-  if (op.group.state != nullptr) run_admission(CudaPlatform(), op);
+struct AdmissionOp {
+  GroupView group;
+  Admission what;
+  uint64_t admit_tag;
+};
+__global__ void __launch_bounds__(CudaPlatform::kLanes) ll_admission_kernel(const __grid_constant__ AdmissionOp op) {
+  if (op.group.state != nullptr) run_admission(CudaPlatform(), op.group, op.what, op.admit_tag);
 }
 
-using Kernel = void (*)(LlOp);
-
-Status start(Kernel kernel, int num_blocks, int num_threads, const LlOp& op, cudaStream_t stream) {
-  void* arguments[] = {const_cast<LlOp*>(&op)};
+template <class Op>
+Status start(void (*kernel)(Op), int num_blocks, int num_threads, const Op& op, cudaStream_t stream) {
+  void* arguments[] = {const_cast<Op*>(&op)};
   const cudaError_t error = cudaLaunchKernel(reinterpret_cast<const void*>(kernel), dim3(unsigned(num_blocks)),
                                              dim3(unsigned(num_threads)), arguments, 0, stream);
   if (error == cudaSuccess) return {};
@@ -43,7 +47,7 @@ Status check(cudaError_t error, const char* what) {
   return Status::device_error(text("preparing the low-latency kernels: ", what, ": ", cudaGetErrorString(error)));
 }
 
-Status load_kernel(Kernel kernel, const cudaDeviceProp& device) {
+Status load_kernel(void (*kernel)(LlOp), const cudaDeviceProp& device) {
   int blocks_per_processor = 0;
   SWITCHYARD_TRY(check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
                            &blocks_per_processor, reinterpret_cast<const void*>(kernel), kNumThreads, 0),
@@ -62,7 +66,7 @@ Status prepare_device(int ordinal) {
   SWITCHYARD_TRY(check(cudaGetDeviceProperties(&device, ordinal), "device properties"));
   SWITCHYARD_TRY(load_kernel(ll_dispatch_kernel, device));
   SWITCHYARD_TRY(load_kernel(ll_combine_kernel, device));
-  SWITCHYARD_TRY(start(ll_admission_kernel, 1, CudaPlatform::kLanes, LlOp{}, nullptr));
+  SWITCHYARD_TRY(start(ll_admission_kernel, 1, CudaPlatform::kLanes, AdmissionOp{}, nullptr));
   return check(cudaStreamSynchronize(nullptr), "first launch");
 }
 
@@ -83,11 +87,15 @@ class CudaLauncher final : public LlLauncher {
     SWITCHYARD_TRY(prepare_current_device());
     const auto cuda_stream = static_cast<cudaStream_t>(stream.handle);
     if (op.group.masks_enabled && op.part != LlPart::kReceive) {
-      SWITCHYARD_TRY(start(ll_admission_kernel, 1, CudaPlatform::kLanes, op, cuda_stream));
+      SWITCHYARD_TRY(launch_admission(op.group, Admission::kAdopt, 0, stream));
     }
     if (op.kind == LlKind::kDispatch) return start(ll_dispatch_kernel, kNumBlocks, kNumThreads, op, cuda_stream);
-    if (op.kind == LlKind::kCombine) return start(ll_combine_kernel, kNumBlocks, kNumThreads, op, cuda_stream);
-    return {};
+    return start(ll_combine_kernel, kNumBlocks, kNumThreads, op, cuda_stream);
+  }
+  Status launch_admission(const GroupView& group, Admission what, uint64_t admit_tag, StreamRef stream) override {
+    SWITCHYARD_TRY(prepare_current_device());
+    return start(ll_admission_kernel, 1, CudaPlatform::kLanes, AdmissionOp{group, what, admit_tag},
+                 static_cast<cudaStream_t>(stream.handle));
   }
   void forget(int /*slot*/) override {}  // nothing runs between operations
   int num_warps() const override { return kNumBlocks * kNumThreads / CudaPlatform::kLanes; }

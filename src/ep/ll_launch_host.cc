@@ -2,10 +2,9 @@
 #include <mutex>
 #include <variant>
 
+#include "ep/launch_host.hpp"
 #include "ep/ll_kernel.hpp"
 #include "ep/ll_launch.hpp"
-#include "platform/host/stream.hpp"
-#include "switchyard/platform/host.hpp"
 
 namespace switchyard::ep {
 namespace {
@@ -53,16 +52,18 @@ class ReceiveHalf {
 
 class HostLauncher final : public LlLauncher {
  public:
-  HostLauncher(LlObserver& observer, TraceRing& trace)
+  HostLauncher(OperationObserver& observer, TraceRing& trace)
       : observer_(observer), trace_(trace), running_(std::make_shared<std::mutex>()) {}
 
   [[gnu::hot]] Status launch(const LlOp& op, StreamRef stream) override {
-    return static_cast<Stream*>(stream.handle)->post([op, this](Stream& self) {
-      run(op, self);
-      if (load(op.group.report->fault) != 0) {
-        if (const Status fault = observer_.operation_faulty(); !fault.ok()) self.fail(fault);
-      }
-      if (load(op.group.report->failure) != 0) self.fail(observer_.operation_failed());
+    return post_operation(stream, observer_, *op.group.report, op.group.rank, [op, this](Stream& self) { run(op, self); });
+  }
+
+  Status launch_admission(const GroupView& group, Admission what, uint64_t admit_tag, StreamRef stream) override {
+    return post_operation(stream, observer_, *group.report, group.rank, [group, what, admit_tag, this](Stream&) {
+      const std::lock_guard lock(*running_);
+      const TraceSpan span(trace_, TracePhase::kMask, kNoTracePeer, uint32_t(group.state->tag + 1));
+      run_admission(HostPlatform{}, group, what, admit_tag);
     });
   }
 
@@ -85,10 +86,7 @@ class HostLauncher final : public LlLauncher {
     std::variant<ReceiveHalf<DispatchReceive>, ReceiveHalf<CombineReceive>> half;
   };
 
-  static uint64_t load(uint64_t& word) { return std::atomic_ref(word).load(std::memory_order_relaxed); }
-
   static TracePhase phase_of(const LlOp& op) {
-    if (op.kind != LlKind::kDispatch && op.kind != LlKind::kCombine) return TracePhase::kMask;
     const bool dispatch = op.kind == LlKind::kDispatch;
     if (op.part == LlPart::kSend) return dispatch ? TracePhase::kDispatchSend : TracePhase::kCombineSend;
     if (op.part == LlPart::kReceive) return dispatch ? TracePhase::kDispatchReceive : TracePhase::kCombineReceive;
@@ -96,20 +94,19 @@ class HostLauncher final : public LlLauncher {
   }
 
   void run(const LlOp& op, Stream& stream) {
-    set_failpoint_rank(op.group.rank);
     const std::lock_guard lock(*running_);
     const HostPlatform platform;
     if (op.part == LlPart::kReceive) {
-      const TraceSpan span(trace_, phase_of(op), kNoTracePeer, uint32_t(op.group.state->staged_tag[op.slot]));
+      const TraceSpan span(trace_, phase_of(op), kNoTracePeer, uint32_t(op.group.ll_state().staged_tag[op.slot]));
       const std::shared_ptr<Ahead> ahead = std::move(ahead_[size_t(op.slot)]);
       std::visit([](auto& half) { half.finish(); }, ahead->half);
       return;
     }
     const TraceSpan span(trace_, phase_of(op), kNoTracePeer, uint32_t(op.group.state->tag + 1),
                          uint64_t(op.num_tokens) * op.token_bytes);
-    if (op.group.masks_enabled) run_admission(platform, op);
+    if (op.group.masks_enabled) run_admission(platform, op.group, Admission::kAdopt, 0);
     if (op.kind == LlKind::kDispatch) run_dispatch(platform, op);
-    else if (op.kind == LlKind::kCombine) run_combine(platform, op);
+    else run_combine(platform, op);
     if (op.part == LlPart::kSend) receive_ahead(op, stream);
   }
 
@@ -138,7 +135,7 @@ class HostLauncher final : public LlLauncher {
         ahead->half);
   }
 
-  LlObserver& observer_;
+  OperationObserver& observer_;
   TraceRing& trace_;
   // Held by an operation, or by a step between operations; guards ahead_. Shared with steps that the launcher's end overtakes.
   const std::shared_ptr<std::mutex> running_;
@@ -147,7 +144,7 @@ class HostLauncher final : public LlLauncher {
 
 }  // namespace
 
-std::unique_ptr<LlLauncher> make_host_launcher(LlObserver& observer, TraceRing& trace) {
+std::unique_ptr<LlLauncher> make_host_launcher(OperationObserver& observer, TraceRing& trace) {
   return std::make_unique<HostLauncher>(observer, trace);
 }
 

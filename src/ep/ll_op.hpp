@@ -8,23 +8,6 @@
 
 namespace switchyard::ep {
 
-enum class LlPhase : uint32_t {  // for error messages: what a rank was waiting for
-  kNone = 0,
-  kBankFree = 1,       // the peer has not consumed this bank's previous epoch
-  kConsent = 2,        // the peer has not reached this dispatch
-  kDispatchRows = 3,   // the peer's rows have not arrived
-  kCombineRows = 4,    // the peer's expert results are not there
-  kReaders = 5,        // the peer still reads my expert results
-  kOvertaken = 6,      // the peer went on without this rank
-  kBadRouting = 7,     // topk_idx holds an id that is neither -1 nor an expert
-  kBadMessage = 8,     // a peer's header or count is out of range
-  kExpertFull = 9,     // duplicates in a token's top-k exceed an expert's rows
-  kWindowMismatch = 10,  // the peer's tensor is in another window than mine
-  kAborted = 11,       // the peer aborted
-  kOtherOperation = 12,  // the peer does something else in this epoch
-  kNetwork = 13,         // the network does not reach the peer any more
-};
-
 constexpr int kMaxStaged = kNumBanks;  // staged operations in flight: each holds a bank
 
 // Counters and flags of one bank's operation; zero between operations (the last warp out clears them).
@@ -35,57 +18,24 @@ struct LlBankState {
   uint64_t warps_finished;  // warps that are through with the operation
 };
 
-// What went wrong, in words that only ever grow from 0.
-struct LlReport {
-  uint64_t failure;      // first failure: phase << 56 | peer << 40 | epoch (low 40 bits), 0 none
-  uint64_t fault;        // first problem that did not stop the operation, same encoding
-  uint64_t async_error;  // 1 after a peer was masked because it was missing
-};
-
-// Device-resident state of a group. `tag` advances with every operation, so that replayed launches advance it too.
-// Kernels poll and add here, so it must be memory that is near them.
-struct LlState {
-  uint64_t tag;     // of the last operation sent
-  uint64_t base;    // tag at which this generation started: earlier epochs need no consent
-  uint64_t adopted;  // the first tag of a generation that others started for this rank, 0 none
-  LlReport noted;   // decides who was first; what it holds is copied to LlGroupView::report
+struct LlState : GroupState {
   uint64_t staged_tag[kMaxStaged];  // of the operations whose receive half is still to come, by slot
   LlBankState bank[kNumBanks];
 };
 
-// Constant for the life of a group's windows.
-struct LlGroupView {
+struct LlGroupView : GroupView {
   LlLayout layout;
-  int32_t rank;
-  int32_t num_ranks;
-  int32_t num_experts;
-  int32_t max_tokens;
-  int32_t masks_enabled;
-  char* const* control;  // [num_ranks] control window of every rank; null where only the network reaches
   char* const* payload;  // [num_ranks] payload window of every rank
-  const NetPath* net;    // the way there
-  uint32_t control_id;   // the windows as the network knows them
-  uint32_t payload_id;
-  const int32_t* owner;  // [num_experts] rank that holds the expert
-  const int32_t* local;  // [num_experts] its index there
-  LlState* state;
-  LlReport* report;            // in memory that the host sees; written only when something went wrong
-  int32_t* mask;               // [num_ranks] 1 active, 0 masked
-  uint64_t* counters;          // [2 banks][num_ranks] rows sent so far to each peer
-  int32_t* plan;               // [2 banks] LlPlan arrays
-  char* scratch;               // [num_warps][scratch_bytes] one row per warp, for fused quantisation
+  uint32_t payload_id;   // as the network knows it
+  uint64_t* counters;    // [2 banks][num_ranks] rows sent so far to each peer
+  int32_t* plan;         // [2 banks] LlPlan arrays
+  char* scratch;         // [num_warps][scratch_bytes] one row per warp, for fused quantisation
   uint64_t scratch_bytes;
-  const uint32_t* peer_state;  // [num_ranks] not 0: that process is gone
-  const uint32_t* abort;       // not 0: the communicator was aborted
-  uint64_t timeout_ns;
+
+  SWITCHYARD_HD LlState& ll_state() const { return *static_cast<LlState*>(state); }
 };
 
-enum class LlKind : int32_t {
-  kDispatch = 0,
-  kCombine = 1,
-  kAdmit = 2,       // start a new generation at `admit_tag`, telling those who were masked
-  kAwaitAdmit = 3,  // wait until the others re-admit this rank
-};
+enum class LlKind : int32_t { kDispatch = 0, kCombine = 1 };
 enum class LlPart : int32_t { kSend = 1, kReceive = 2, kBoth = 3 };
 enum class LlQuant : int32_t { kNone = 0, kForward = 1, kFusedFp8 = 2, kNvfp4 = 3 };
 
@@ -143,7 +93,6 @@ struct LlOp {
   LlKind kind;
   LlPart part;
   LlQuant quant;
-  uint64_t admit_tag;
   int32_t slot;  // of a staged operation in LlState::staged_tag
   int32_t topk;
   int32_t num_tokens;

@@ -32,7 +32,7 @@ SWITCHYARD_DEVICE void build_plan(const LlContext<P>& c, bool once_per_rank) {
   for (int entry = p.lane(); entry < num_entries; entry += P::kLanes) {
     int64_t expert = routed_expert(c, entry);
     if (expert < 0 || expert >= c.group().num_experts) {
-      if (expert != -1) c.note(&LlReport::fault, c.rank(), LlPhase::kBadRouting);
+      if (expert != -1) c.note(&Report::fault, c.rank(), Phase::kBadRouting);
       expert = -1;
     }
     p.write(&plan[at.expert(entry)], int32_t(expert));
@@ -68,11 +68,10 @@ SWITCHYARD_DEVICE void place_in_experts(const LlContext<P>& c) {
   const P& p = c.p;
   const LlPlan at = c.plan_layout();
   int32_t* plan = c.plan();
-  const char* control = c.group().control[c.rank()];
   for (int id = p.lane(); id < c.group().num_experts; id += P::kLanes) {
     int32_t base = 0;
     for (int source = 0; source < c.rank(); ++source) {
-      base += p.read(reinterpret_cast<const int32_t*>(control + c.group().layout.counts(c.bank, source)) + id);
+      base += p.read(c.board_at(c.rank(), source) + id);
     }
     p.write(&plan[at.expert_base(id)], base);
   }
@@ -84,7 +83,7 @@ SWITCHYARD_DEVICE void place_in_experts(const LlContext<P>& c) {
     if (expert >= 0) {
       const int slot = p.read(&plan[at.expert_base(expert)]) + p.read(&plan[at.slot(entry)]);
       if (slot >= 0 && slot < c.rows_per_expert()) row = p.read(&c.group().local[expert]) * c.rows_per_expert() + slot;
-      else c.note(&LlReport::fault, c.rank(), LlPhase::kExpertFull);
+      else c.note(&Report::fault, c.rank(), Phase::kExpertFull);
     }
     p.write(&plan[at.slot(entry)], row);
     p.write(&c.op.record[record.final_slot(0, 0) + entry], row);

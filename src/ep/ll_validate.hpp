@@ -1,7 +1,8 @@
 // Every check of a low-latency call, made before anything is posted. Each refusal names the argument, what it is and
 // what is allowed.
 #pragma once
-#include "ep/handle.hpp"
+#include "ep/ll_handle.hpp"
+#include "ep/validate.hpp"
 
 namespace switchyard::ep {
 
@@ -15,10 +16,7 @@ struct CombineShape {
   size_t num_elements;
 };
 
-// Memory is there, and a window tensor lies inside its window.
-Status validate_place(const char* name, const Tensor& tensor);
-Status validate_topk(const Tensor& topk_idx, const Group& group, int topk);
-Result<DispatchShape> validate_dispatch(const Handle& handle, const DispatchArgs& args);
-Result<CombineShape> validate_combine(const Handle& handle, const CombineArgs& args);
+Result<DispatchShape> validate_dispatch(const LlHandle& handle, const DispatchArgs& args);
+Result<CombineShape> validate_combine(const LlHandle& handle, const CombineArgs& args);
 
 }  // namespace switchyard::ep

@@ -4,7 +4,6 @@
 
 #include "base/failpoint.hpp"
 #include "ep/group.hpp"
-#include "ep/ll_context.hpp"
 
 namespace switchyard::ep {
 namespace {
@@ -21,7 +20,7 @@ Status Group::require_masks() const {
 Status Group::mask_query(int32_t* device_mask, StreamRef stream) {
   SWITCHYARD_TRY(require_masks());
   SWITCHYARD_TRY(order(stream));
-  return comm_.runtime().copy_async(device_mask, view_.mask, size_t(num_ranks()) * sizeof(int32_t), stream);
+  return comm_.runtime().copy_async(device_mask, mask_, size_t(num_ranks()) * sizeof(int32_t), stream);
 }
 
 Status Group::mask_update(const int32_t* host_mask, StreamRef stream) {
@@ -34,7 +33,7 @@ Status Group::mask_update(const int32_t* host_mask, StreamRef stream) {
   SWITCHYARD_TRY(order(stream));
   masked_by_caller_.assign(size_t(num_ranks()), false);
   for (int peer = 0; peer < num_ranks(); ++peer) masked_by_caller_[size_t(peer)] = host_mask[peer] == 0;
-  return comm_.runtime().upload_async(view_.mask, host_mask, size_t(num_ranks()) * sizeof(int32_t), stream);
+  return comm_.runtime().upload_async(mask_, host_mask, size_t(num_ranks()) * sizeof(int32_t), stream);
 }
 
 Result<int> Group::async_error() const {
@@ -52,7 +51,7 @@ Status Group::error_clear() {
 
 // Everybody who is still active agrees on where to go on: behind the furthest epoch of any of them, in a new generation,
 // so that no tag of an operation that was given up can ever match again. Those who were masked find the new start in
-// their own control window and adopt it with their next operation (LlKind::kAdmit).
+// their own control window and adopt it with their next operation (admission.hpp).
 Status Group::mask_clean(StreamRef stream) {
   SWITCHYARD_TRY(require_masks());
   SWITCHYARD_TRY(health());
@@ -60,11 +59,11 @@ Status Group::mask_clean(StreamRef stream) {
   SWITCHYARD_TRY(order(stream));
   SWITCHYARD_TRY(runtime.synchronize(stream, drained()));
   std::vector<int32_t> mask(static_cast<size_t>(num_ranks()));
-  SWITCHYARD_TRY(runtime.download(mask.data(), view_.mask, mask.size() * sizeof(int32_t)));
+  SWITCHYARD_TRY(runtime.download(mask.data(), mask_, mask.size() * sizeof(int32_t)));
   if (any_staged()) {
     return Status::invalid_usage("a staged operation is open: call ncclEpComplete before ncclEpMaskClean");
   }
-  SWITCHYARD_ASSIGN(const LlState state, read_state());
+  SWITCHYARD_ASSIGN(const GroupState state, read_state());
   SWITCHYARD_ASSIGN(const bool was_expelled, expelled(state));
   if (was_expelled) return await_admission(stream);
   std::vector<int> active;
@@ -79,10 +78,7 @@ Status Group::mask_clean(StreamRef stream) {
   const uint64_t generation = (furthest >> kEpochBits) + 1;
   const uint64_t base = generation << kEpochBits | ((furthest & kEpochMask) + kNumBanks);
   SWITCHYARD_FAILPOINT_TRY("mask.after_agreement");
-  LlOp op = new_operation();
-  op.kind = LlKind::kAdmit;
-  op.admit_tag = base;
-  SWITCHYARD_TRY(post(op, stream));
+  SWITCHYARD_TRY(post_admission(Admission::kAdmit, base, stream));
   SWITCHYARD_TRY(runtime.synchronize(stream, drained()));
   SWITCHYARD_ASSIGN(const std::vector<uint64_t> bases, comm_.exchange_among(active, kCleanPurpose, base));
   for (size_t i = 0; i < bases.size(); ++i) {
@@ -94,10 +90,10 @@ Status Group::mask_clean(StreamRef stream) {
 
 // Has a peer given up on this rank since its generation began? One that the caller masked here does not count: it gave
 // up on this rank because this rank had no ear for it any more.
-Result<bool> Group::expelled(const LlState& state) const {
+Result<bool> Group::expelled(const GroupState& state) const {
   for (int peer = 0; peer < num_ranks(); ++peer) {
     if (!masked_by_caller_.empty() && masked_by_caller_[size_t(peer)]) continue;
-    SWITCHYARD_ASSIGN(const uint64_t tag, told_by(peer, &LlLine::expelled));
+    SWITCHYARD_ASSIGN(const uint64_t tag, told_by(peer, &PeerLine::expelled));
     if (tag > state.base) return true;
   }
   return false;
@@ -105,12 +101,10 @@ Result<bool> Group::expelled(const LlState& state) const {
 
 // The others clean up among themselves and tell this rank where to go on. Not in time: the caller may ask again.
 Status Group::await_admission(StreamRef stream) {
-  LlOp op = new_operation();
-  op.kind = LlKind::kAwaitAdmit;
-  SWITCHYARD_TRY(post(op, stream));
+  SWITCHYARD_TRY(post_admission(Admission::kAwait, 0, stream));
   SWITCHYARD_TRY(comm_.runtime().synchronize(stream, drained()));
   SWITCHYARD_TRY(health());
-  SWITCHYARD_ASSIGN(const LlState state, read_state());
+  SWITCHYARD_ASSIGN(const GroupState state, read_state());
   SWITCHYARD_ASSIGN(const bool still_out, expelled(state));
   if (!still_out) return {};
   return Status::remote(text("rank ", rank(), ": the other ranks did not re-admit it within ",

@@ -148,7 +148,7 @@ LlRank::LlRank(Communicator& comm, StreamRef stream, const LlScenario& scenario,
 
 Status LlRank::open(ep::Group& group, void* handle_memory, size_t num_memory_bytes) {
   const auto layout = rank_major_ ? ep::Layout::kRankMajor : ep::Layout::kExpertMajor;
-  SWITCHYARD_ASSIGN(handle_, ep::Handle::create(group, layout, c_.topk, handle_memory, num_memory_bytes));
+  SWITCHYARD_ASSIGN(handle_, ep::Handle::create(group, layout, c_.topk, {0, handle_memory, num_memory_bytes}));
   return handle_->update(indices_.tensor(c_.int32_indices ? DType::kInt32 : DType::kInt64, {num_tokens_, topk_}));
 }
 

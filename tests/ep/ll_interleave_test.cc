@@ -362,7 +362,7 @@ TEST(LowLatencyMemory, HandleMemoryThatIsTooSmallIsRefused) {
   const size_t num_bytes = ep::Handle::memory_bytes(*group.value(), ep::Layout::kRankMajor, 2).value();
   std::vector<char> memory(num_bytes);
   const auto handle =
-      ep::Handle::create(*group.value(), ep::Layout::kRankMajor, 2, memory.data(), num_bytes - 1);
+      ep::Handle::create(*group.value(), ep::Layout::kRankMajor, 2, {0, memory.data(), num_bytes - 1});
   EXPECT_EQ(handle.status().code(), Code::kInvalidArgument);
 }
 

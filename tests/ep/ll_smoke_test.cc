@@ -46,7 +46,7 @@ TEST(LowLatency, RanksThatDisagreeAboutTheirRowsAreTold) {
     config.timeout_ns = 5 * kSecond;
     auto group = ep::Group::create(ranks.comm(rank), config);
     ASSERT_TRUE(group.ok()) << group.status().to_string();
-    auto handle = ep::Handle::create(**group, ep::Layout::kExpertMajor, 2, nullptr, 0);
+    auto handle = ep::Handle::create(**group, ep::Layout::kExpertMajor, 2);
     ASSERT_TRUE(handle.ok()) << handle.status().to_string();
     const size_t hidden = rank == 0 ? 32 : 16;
     std::vector<int64_t> experts{0, 1, 0, 1};
@@ -129,7 +129,7 @@ TEST(LowLatency, AnImpossibleExpertIsReportedAndTheGroupGoesOn) {
   config.max_token_bytes = 16;
   auto group = ep::Group::create(ranks.comm(0), config);
   ASSERT_TRUE(group.ok()) << group.status().to_string();
-  auto handle = ep::Handle::create(**group, ep::Layout::kExpertMajor, 1, nullptr, 0);
+  auto handle = ep::Handle::create(**group, ep::Layout::kExpertMajor, 1);
   ASSERT_TRUE(handle.ok()) << handle.status().to_string();
   std::vector<int64_t> experts{2, 1};
   std::vector<uint8_t> tokens(32, 7), out(2 * 2 * 16, 0);

@@ -61,8 +61,9 @@ std::vector<LlStep> parse_script(const std::string& script) {
 
 LlWorld::LlWorld(Arena& arena, const LlCase& c) : c_(c), steps_(parse_script(c.script)), ranks_(size_t(c.num_ranks)) {
   const ep::LlMessage message{c_.topk, !c_.expert_major};
-  layout_ = {c_.num_ranks, c_.num_ranks, /*spans_nodes=*/0, message.stride(sizeof(Cell)) * size_t(c_.num_tokens),
+  layout_ = {c_.num_ranks, /*spans_nodes=*/0, message.stride(sizeof(Cell)) * size_t(c_.num_tokens),
              sizeof(Cell) * size_t(c_.num_tokens * c_.topk)};
+  control_layout_ = {c_.num_ranks, /*board_words=*/c_.num_ranks, /*spans_nodes=*/0};
   owner_ = arena.make_array<int32_t>(size_t(c_.num_ranks));
   local_ = arena.make_array<int32_t>(size_t(c_.num_ranks));
   abort_ = arena.make<uint32_t>();
@@ -84,7 +85,7 @@ LlWorld::LlWorld(Arena& arena, const LlCase& c) : c_(c), steps_(parse_script(c.s
 void LlWorld::make_rank(Arena& arena, int rank) {
   Rank& own = ranks_[size_t(rank)];
   const auto num_ranks = size_t(c_.num_ranks);
-  control_.push_back(own.control = make_bytes(arena, layout_.control_bytes()));
+  control_.push_back(own.control = make_bytes(arena, control_layout_.num_bytes()));
   payload_.push_back(own.payload = make_bytes(arena, layout_.payload_bytes()));
   own.tokens = make_bytes(arena, size_t(c_.num_tokens) * sizeof(Cell));
   own.combined = make_bytes(arena, size_t(c_.num_tokens) * sizeof(Cell));
@@ -94,7 +95,7 @@ void LlWorld::make_rank(Arena& arena, int rank) {
   ep::LlState state{};
   state.tag = state.base = kNumBanks;  // as Group::make_state() does
   own.state = arena.make<ep::LlState>(state);
-  own.report = arena.make<ep::LlReport>();
+  own.report = arena.make<ep::Report>();
   own.mask = arena.make_array<int32_t>(num_ranks);
   for (size_t peer = 0; peer < num_ranks; ++peer) own.mask[peer] = 1;
   own.plan = arena.make_array<int32_t>(
@@ -174,7 +175,7 @@ void LlWorld::declare_uses(Arena& arena, int rank) {
     keep(handle.results, num_rows() * sizeof(Cell));
   }
   for (int bank = 0; bank < kNumBanks; ++bank) {
-    keep(own.control + layout_.line(bank, rank), sizeof(ep::LlLine));
+    keep(own.control + control_layout_.line(bank, rank), sizeof(ep::PeerLine));
     keep(own.payload + layout_.inbox(bank, rank), layout_.inbox_block_bytes);
     keep(own.payload + layout_.outbox(bank, rank), layout_.outbox_block_bytes);
   }
@@ -183,7 +184,7 @@ void LlWorld::declare_uses(Arena& arena, int rank) {
 void LlWorld::declare_lines(Arena& arena, int rank) {
   for (int bank = 0; bank < kNumBanks; ++bank) {
     for (int from = 0; from < c_.num_ranks; ++from) {
-      const auto* line = reinterpret_cast<const ep::LlLine*>(control_[size_t(rank)] + layout_.line(bank, from));
+      const auto* line = reinterpret_cast<const ep::PeerLine*>(control_[size_t(rank)] + control_layout_.line(bank, from));
       const std::string place = text("[bank ", bank, "][", from, " -> ", rank, "]");
       arena.name(line, text("consent", place));
       arena.name(&line->token_offset, text("line", place));
@@ -192,7 +193,7 @@ void LlWorld::declare_lines(Arena& arena, int rank) {
       arena.name(&line->done, text("done", place));
       arena.name(&line->expelled, text("expelled", place));
       arena.name(&line->failed, text("failed", place));
-      arena.name(control_[size_t(rank)] + layout_.counts(bank, from), text("counts", place));
+      arena.name(control_[size_t(rank)] + control_layout_.board(bank, from), text("counts", place));
       arena.name(payload_[size_t(rank)] + layout_.inbox(bank, from), text("inbox", place));
       arena.name(payload_[size_t(rank)] + layout_.outbox(bank, from), text("outbox[bank ", bank, "][", rank, " -> ", from, "]"));
       arena.set_constant(&line->admit, sizeof line->admit);  // nobody comes back
@@ -206,11 +207,23 @@ ep::LlOp LlWorld::make_op(int rank, const LlStep& step) const {
   const Handle& handle = own.handles[step.handle];
   const bool is_dispatch = step.kind == LlKind::kDispatch;
   ep::LlOp op{};
-  op.group = {.layout = layout_, .rank = rank, .num_ranks = c_.num_ranks, .num_experts = c_.num_ranks,
-              .max_tokens = c_.num_tokens, .masks_enabled = c_.masks, .control = control_.data(),
-              .payload = payload_.data(), .net = nullptr, .control_id = 0, .payload_id = 0, .owner = owner_, .local = local_, .state = own.state, .report = own.report,
-              .mask = own.mask, .counters = own.counters, .plan = own.plan, .scratch = nullptr, .scratch_bytes = 0,
-              .peer_state = own.peer_state, .abort = abort_, .timeout_ns = 0};
+  op.group.control_layout = control_layout_;
+  op.group.layout = layout_;
+  op.group.rank = rank;
+  op.group.num_ranks = op.group.num_experts = c_.num_ranks;
+  op.group.max_tokens = c_.num_tokens;
+  op.group.masks_enabled = c_.masks;
+  op.group.control = control_.data();
+  op.group.payload = payload_.data();
+  op.group.owner = owner_;
+  op.group.local = local_;
+  op.group.state = own.state;
+  op.group.report = own.report;
+  op.group.mask = own.mask;
+  op.group.counters = own.counters;
+  op.group.plan = own.plan;
+  op.group.peer_state = own.peer_state;
+  op.group.abort = abort_;
   op.kind = step.kind;
   op.part = step.part;
   op.slot = step.slot;

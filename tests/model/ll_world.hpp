@@ -52,7 +52,7 @@ class LlWorld {
     char *control, *payload, *tokens, *combined;
     Handle handles[2];
     ep::LlState* state;
-    ep::LlReport* report;
+    ep::Report* report;
     int32_t *mask, *plan;
     uint64_t *counters, *kernels;
     uint32_t* peer_state;
@@ -76,6 +76,7 @@ class LlWorld {
   LlCase c_;
   std::vector<LlStep> steps_;
   ep::LlLayout layout_;
+  ep::ControlLayout control_layout_;
   std::vector<Rank> ranks_;
   std::vector<char*> control_, payload_;
   std::vector<char*> out_windows_[2], result_windows_[2];  // by handle

@@ -61,10 +61,10 @@ endfunction()
 
 # --- arrival: rows are there before they are told ---
 
-switchyard_mutant(arrival_relaxed ep/ll_context.hpp ExpertMajorThroughInboxes "data race"
+switchyard_mutant(arrival_relaxed ep/peer_context.hpp ExpertMajorThroughInboxes "data race"
   [[p.store_release(&line->arrival, tag);]] [[p.store_relaxed(&line->arrival, tag);]])
-switchyard_mutant(arrival_read_relaxed ep/ll_context.hpp ExpertMajorThroughInboxes "data race"
-  [[uint64_t seen = p.load_acquire(word);]] [[uint64_t seen = p.load_relaxed(word);]])
+switchyard_mutant(arrival_read_relaxed ep/peer_context.hpp ExpertMajorThroughInboxes "data race"
+  [[Seen seen = judge(p.load_acquire(word));]] [[Seen seen = judge(p.load_relaxed(word));]])
 switchyard_mutant(arrival_told_with_the_plan ep/ll_dispatch.hpp ExpertMajorThroughInboxes "data race|assertion"
   [[if (p_.read(&plan_[at_.num_to(peer)]) == 0 && !c_.masked(peer)) tell_arrival(peer, 0);]]
   [[if (!c_.masked(peer)) tell_arrival(peer, uint32_t(p_.read(&plan_[at_.num_to(peer)])));]])
@@ -81,11 +81,11 @@ switchyard_mutant(rows_counted_before_push ep/ll_dispatch.hpp ExpertMajorThrough
   [[    for (int k = 0; k < c_.op.topk; ++k) count_sent(token_ * c_.op.topk + k);
     p_.push(row.token, token_places, num_tokens, c_.op.token_bytes);
     p_.drain();]])
-switchyard_mutant(arrival_of_an_earlier_epoch ep/ll_context.hpp ExpertMajorThroughInboxes "data race|assertion|deadlock"
-  [[if (seen == want || (at_least && seen > want)) return Await::kReady;]]
-  [[if (seen == want || seen + kNumBanks == want || (at_least && seen > want)) return Await::kReady;]])
-switchyard_mutant(arrival_of_any_epoch ep/ll_context.hpp DispatchesThroughInboxes "data race|assertion|deadlock"
-  [[if (seen == want || (at_least && seen > want)) return Await::kReady;]] [[if (seen != 0) return Await::kReady;]])
+switchyard_mutant(arrival_of_an_earlier_epoch ep/peer_context.hpp ExpertMajorThroughInboxes "data race|assertion|deadlock"
+  [[if (seen == want || (at_least && seen > want)) return Seen::kWanted;]]
+  [[if (seen == want || seen + kNumBanks == want || (at_least && seen > want)) return Seen::kWanted;]])
+switchyard_mutant(arrival_of_any_epoch ep/peer_context.hpp DispatchesThroughInboxes "data race|assertion|deadlock"
+  [[if (seen == want || (at_least && seen > want)) return Seen::kWanted;]] [[if (seen != 0) return Seen::kWanted;]])
 
 # --- banks: used again only when they are free ---
 
@@ -107,7 +107,7 @@ switchyard_mutant(unpacking_not_drained ep/ll_dispatch.hpp TwoDispatchesInFlight
       done_ = true;]] [[      done_ = true;]])
 switchyard_mutant(wrong_bank_in_receive_half ep/ll_context.hpp TwoDispatchesInFlight
   "data race|assertion|deadlock|bad access"
-  [[bank = int(tag % kNumBanks);]] [[bank = int((tag + (op.part == LlPart::kReceive ? 1 : 0)) % kNumBanks);]])
+  [[op(operation) {}]] [[op(operation) { bank = int((tag + (op.part == LlPart::kReceive ? 1 : 0)) % kNumBanks); }]])
 switchyard_mutant(rows_of_the_other_bank ep/ll_dispatch.hpp ExpertMajorThroughInboxes "data race|assertion"
   [[return c_.inbox(c_.rank(), source) + message * c_.message().stride(payload);]]
   [[return c_.group().payload[c_.rank()] + c_.group().layout.inbox(1 - c_.bank, source) +
@@ -125,17 +125,17 @@ switchyard_mutant(in_place_without_consent ep/ll_dispatch.hpp StagedInPlaceWitho
   [[if (c_.op.part != LlPart::kSend || p_.now_ns() - consented_ns_ < kConsentPatienceNs) return false;
     in_place_ = true;]])
 switchyard_mutant(consent_before_counts ep/ll_dispatch.hpp ExpertMajorInPlace "data race"
-  [[    const LlGroupView& group = c_.group();
-    if (c_.op.expert_major) {]] [[    const LlGroupView& group = c_.group();
-    p_.store_release(&c_.told(peer)->consent, c_.tag);
-    if (c_.op.expert_major) {]])
+  [[    if (c_.op.expert_major) {
+      int32_t* counts]] [[    p_.store_release(&c_.told(peer)->consent, c_.tag);
+    if (c_.op.expert_major) {
+      int32_t* counts]])
 switchyard_mutant(consent_relaxed ep/ll_dispatch.hpp ExpertMajorInPlace "data race"
   [[p_.store_release(&line->consent, c_.tag);]] [[p_.store_relaxed(&line->consent, c_.tag);]])
 switchyard_mutant(readers_not_awaited ep/ll_kernel.hpp CombinesInPlace "data race"
   [[if (op.kind == LlKind::kCombine && op.in_place && p.warp_idx() == 0) {]] [[if (op.topk == 0) {]])
 switchyard_mutant(results_offered_before_the_line ep/ll_combine.hpp ExpertMajorInPlace "data race"
-  [[    LlLine* line = c_.told(reader);
-    if (p_.lane() == 0) {]] [[    LlLine* line = c_.told(reader);
+  [[    PeerLine* line = c_.told(reader);
+    if (p_.lane() == 0) {]] [[    PeerLine* line = c_.told(reader);
     c_.tell_arrival(reader, uint32_t(num_received(reader)), kRowsInPlace);
     if (p_.lane() == 0) {]])
 
@@ -181,14 +181,14 @@ switchyard_mutant(first_warp_closes ep/ll_kernel.hpp TwoWarpsAlone "data race|de
 
 # --- a rank that is given up on ---
 
-switchyard_mutant(expulsion_not_told ep/ll_context.hpp SuspectedRank "deadlock"
-  [[      if (!expelled_by(peer) && !came_back) tell(peer, &LlLine::expelled, tag);]]
+switchyard_mutant(expulsion_not_told ep/peer_context.hpp SuspectedRank "deadlock"
+  [[      if (!expelled_by(peer) && !came_back) tell(peer, &PeerLine::expelled, tag);]]
   [[      (void)came_back;]])
 switchyard_mutant(rows_of_a_rank_that_was_given_up ep/ll_dispatch.hpp SuspectedRank "data race|assertion"
   [[uint32_t num_rows = arrival == Await::kReady ? p_.read(&line->num_rows) : 0;]]
   [[uint32_t num_rows = p_.read(&line->num_rows);]])
-switchyard_mutant(given_up_without_a_mask ep/ll_context.hpp SuspectedRank "data race|assertion|deadlock"
-  [[      p.store_relaxed(&group().mask[peer], 0);]] [[]])
+switchyard_mutant(given_up_without_a_mask ep/peer_context.hpp SuspectedRank "data race|assertion|deadlock"
+  [[      p.store_relaxed(&group_.mask[peer], 0);]] [[]])
 
 # --- device API ---
 

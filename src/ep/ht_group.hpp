@@ -1,0 +1,41 @@
+// HtGroup: a group that does high-throughput operations.
+//
+// Memory (docs/protocol.md), beside the control window: a payload window (ht_layout.hpp), made with the group, addressed for the
+// worst case and touched as far as rows come.
+#pragma once
+#include "ep/group.hpp"
+#include "ep/ht_launch.hpp"
+
+namespace switchyard::ep {
+
+class HtGroup final : public Group {
+ public:
+  // COLLECTIVE.
+  static Result<std::unique_ptr<Group>> create(Communicator& comm, const GroupConfig& config);
+  ~HtGroup() override;
+
+  // The caller looks how many rows come before it makes the tensors for them.
+  bool is_eager() const { return config_.max_recv_tokens_per_rank == 0; }
+  bool drops() const { return config_.overflow == Overflow::kDrop; }
+  // May the ranks of a node write and read the caller's windows? Not with masks: a rank that was given up on may write late.
+  bool may_work_in_place() const { return !config_.enable_mask; }
+  HtRecord record_layout(int topk) const;
+  // Of eager groups, whose slots have no other bound.
+  static constexpr size_t kMaxEagerAlignment = 4096;
+
+  HtOp new_operation() const;
+  Status post(const HtOp& op, StreamRef stream);
+  // BLOCKING  until what was posted has run. How many rows the plan in a handle's memory has; an error where it has none.
+  Result<size_t> look_at_plan(const int32_t* record, int topk);
+
+ private:
+  HtGroup(Communicator& comm, const GroupConfig& config);
+  Status make_state();
+  Result<uint64_t> max_slots() const;
+  Status post_admission(Admission what, uint64_t admit_tag, StreamRef stream) override;
+
+  const std::unique_ptr<HtLauncher> launcher_;
+  HtGroupView view_{};
+};
+
+}  // namespace switchyard::ep

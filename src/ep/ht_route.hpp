@@ -1,0 +1,441 @@
+// The update of a high-throughput handle: who gets which row at which place. Ranks exchange numbers, not routing:
+//
+//   1. each source tells each rank how many of its tokens go there, and to each of its experts;
+//   2. each rank adds up, in rank order, and tells each source where its rows begin: the receiver decides, so that ranks that
+//      disagree about who is missing still agree about every place;
+//   3. where rows can be dropped, each source tells how many remain;
+//   4. each source tells those who forward for it on other nodes what becomes of every row (rail_stream.hpp).
+//
+// Same input, same places, every run.
+#pragma once
+#include "ep/rail_stream.hpp"
+
+namespace switchyard::ep {
+
+// Bytes of one row of step 4: expert, slot and index of each entry.
+SWITCHYARD_HD uint64_t rail_table_bytes(int topk) { return (3 * uint64_t(topk) * sizeof(int32_t) + 15) / 16 * 16; }
+
+template <class P>
+class HtRoute {
+ public:
+  SWITCHYARD_DEVICE explicit HtRoute(HtContext<P>& context)
+      : c_(context),
+        p_(context.p),
+        at_(context.at),
+        of_{context.num_ranks(), context.group().num_experts},
+        board_{context.group().max_local} {}
+
+  SWITCHYARD_DEVICE bool done() const { return stage_ == Stage::kDone; }
+  SWITCHYARD_DEVICE bool step() {
+    if (c_.failed()) return finish();
+    switch (stage_) {
+      case Stage::kCount: return count();
+      case Stage::kAwaitCounts: return await_counts();
+      case Stage::kAwaitPlaces: return await_places();
+      case Stage::kAwaitKept: return await_kept();
+      case Stage::kRails: return exchange_tables();
+      case Stage::kDone: return false;
+    }
+    return false;
+  }
+
+ private:
+  enum class Stage { kCount, kAwaitCounts, kAwaitPlaces, kAwaitKept, kRails, kDone };
+  using Message = HtBoard::Message;
+
+  SWITCHYARD_DEVICE int32_t& number(int word) const { return c_.group().numbers[word]; }
+  SWITCHYARD_DEVICE int32_t get(int word) const { return p_.read(&number(word)); }
+  SWITCHYARD_DEVICE void set(int word, int32_t value) const { p_.write(&number(word), value); }
+  SWITCHYARD_DEVICE void add(int word, int32_t value) const { set(word, get(word) + value); }
+  SWITCHYARD_DEVICE int32_t expert_of(int token, int k) const {
+    return c_.read(at_.entry(HtRecord::kExpert, size_t(token) * c_.op.topk + k));
+  }
+  SWITCHYARD_DEVICE void write_entry(HtRecord::Column column, int token, int k, int32_t value) const {
+    p_.write(&c_.record[at_.entry(column, size_t(token) * c_.op.topk + k)], value);
+  }
+  // Does an earlier entry of the token name an expert of the same rank?
+  SWITCHYARD_DEVICE bool rank_named_before(int token, int k, int owner) const {
+    for (int other = 0; other < k; ++other) {
+      const int expert = expert_of(token, other);
+      if (expert >= 0 && c_.owner(expert) == owner) return true;
+    }
+    return false;
+  }
+
+  // ---- 1. my counts ----
+
+  SWITCHYARD_DEVICE bool count() {
+    p_.write(&c_.record[at_.valid()], 0);
+    for (int word = 0; word < of_.num_words(); ++word) set(word, 0);
+    for (int token = 0; token < c_.op.num_tokens; ++token) {
+      for (int k = 0; k < c_.op.topk; ++k) count_entry(token, k);
+    }
+    SWITCHYARD_KERNEL_FAILPOINT("ht.route.counted");
+    for (int expert = 0; expert < c_.group().num_experts; ++expert) {
+      p_.write(board_for(c_.owner(expert)) + board_.expert(HtBoard::kCounts, c_.local_id(expert)), get(of_.count(expert)));
+    }
+    for (int peer = 0; peer < c_.num_ranks(); ++peer) {
+      post(peer, HtBoard::kCounts, get(of_.rows_to(peer)), int32_t(c_.about ^ c_.about >> 32), &PeerLine::consent);
+    }
+    SWITCHYARD_KERNEL_FAILPOINT("ht.route.counts_posted");
+    stage_ = Stage::kAwaitCounts;
+    return true;
+  }
+
+  SWITCHYARD_DEVICE void count_entry(int token, int k) {
+    const size_t entry = size_t(token) * c_.op.topk + k;
+    const int64_t id = c_.op.indices_are_64 ? p_.read(static_cast<const int64_t*>(c_.op.topk_idx) + entry)
+                                            : int64_t(p_.read(static_cast<const int32_t*>(c_.op.topk_idx) + entry));
+    if (id < -1 || id >= c_.group().num_experts) c_.spoil(c_.rank(), Phase::kBadRouting);
+    int32_t expert = id < 0 || id >= c_.group().num_experts ? -1 : int32_t(id);
+    for (int other = 0; other < k && expert >= 0; ++other) {
+      if (expert_of(token, other) == expert) expert = -2 - other;
+    }
+    write_entry(HtRecord::kExpert, token, k, expert);
+    if (expert < 0) return;
+    add(of_.count(expert), 1);
+    const int owner = c_.owner(expert);
+    if (!rank_named_before(token, k, owner)) add(of_.rows_to(owner), 1);
+  }
+
+  // What I write for `peer`: its board for me, or my copy of that.
+  SWITCHYARD_DEVICE int32_t* board_for(int peer) const {
+    if (!c_.remote(peer)) return c_.board_at(peer, c_.rank());
+    return reinterpret_cast<int32_t*>(c_.group().control[c_.rank()] +
+                                      c_.group().control_layout.told_board(c_.bank, peer));
+  }
+  SWITCHYARD_DEVICE void post(int peer, Message message, int32_t rows, int32_t note, uint64_t PeerLine::* word) {
+    if (c_.masked(peer)) return;
+    int32_t* board = board_for(peer);
+    p_.write(board + board_.rows(message), rows);
+    p_.write(board + board_.note(message), note);
+    if (!c_.remote(peer)) return p_.store_release(&(c_.told(peer)->*word), c_.tag);  // pairs with the acquire in hear()
+    const ControlLayout& layout = c_.group().control_layout;
+    const uint64_t first = uint64_t(board_.rows(message)) * sizeof(int32_t);
+    if (!c_.put(peer, c_.group().control_id, layout.board(c_.bank, c_.rank()) + first,
+                layout.told_board(c_.bank, peer) + first, uint64_t(board_.stride()) * sizeof(int32_t), c_.bank, word,
+                c_.tag)) {
+      c_.lose(peer, Phase::kNetwork);
+    }
+  }
+  SWITCHYARD_DEVICE int32_t heard(int peer, int word) const { return p_.read(c_.board_at(c_.rank(), peer) + word); }
+
+  // Visits every rank in order as its message comes; false when one has not. body(peer, has come).
+  template <class Body>
+  SWITCHYARD_DEVICE bool hear(uint64_t PeerLine::* word, Phase phase, Body body) {
+    while (next_peer_ < c_.num_ranks()) {
+      const Await come = c_.await(next_peer_, &(c_.heard(next_peer_)->*word), c_.tag, phase);
+      if (come == Await::kNotYet) return false;
+      body(next_peer_, come == Await::kReady);
+      ++next_peer_;
+    }
+    next_peer_ = 0;
+    return true;
+  }
+
+  // ---- 2. where rows begin ----
+
+  SWITCHYARD_DEVICE bool await_counts() {
+    const bool all = hear(&PeerLine::consent, Phase::kRoute, [&](int source, bool come) {
+      const int32_t rows = come ? heard(source, board_.rows(HtBoard::kCounts)) : 0;
+      if (come && heard(source, board_.note(HtBoard::kCounts)) != int32_t(c_.about ^ c_.about >> 32)) {
+        c_.give_up(source, Phase::kOtherOperation);
+        come = false;
+      } else if (come && !counts_are_sound(source, rows)) {
+        c_.give_up(source, Phase::kBadMessage);
+        come = false;
+      }
+      set(of_.is_here(source), come);
+      p_.write(&c_.record[at_.received(source)], come ? rows : 0);
+    });
+    if (!all || c_.failed()) return c_.failed();
+    SWITCHYARD_KERNEL_FAILPOINT("ht.route.counts_heard");
+    const int64_t total = c_.op.expert_major ? place_by_expert() : place_by_source();
+    const int64_t limit = c_.group().budget;
+    over_budget_ = total > limit;
+    p_.write(&c_.record[at_.num_slots()], int32_t(over_budget_ ? limit : total));
+    write_number(c_.op.out_total, c_.op.total_is_64, 0, total);
+    const bool refused = over_budget_ && !c_.group().drops;
+    for (int source = 0; source < c_.num_ranks(); ++source) {
+      post(source, HtBoard::kPlaces, c_.read(at_.base(source)), refused, &PeerLine::arrival);
+    }
+    SWITCHYARD_KERNEL_FAILPOINT("ht.route.places_posted");
+    stage_ = Stage::kAwaitPlaces;
+    return true;
+  }
+
+  SWITCHYARD_DEVICE bool counts_are_sound(int source, int32_t rows) const {
+    if (rows < 0 || rows > c_.group().max_tokens) return false;
+    for (int local = 0; local < c_.op.num_local; ++local) {
+      const int32_t count = heard(source, board_.expert(HtBoard::kCounts, local));
+      if (count < 0 || count > rows) return false;
+    }
+    return true;
+  }
+  SWITCHYARD_DEVICE int32_t heard_count(int source, int local) const {
+    return get(of_.is_here(source)) ? heard(source, board_.expert(HtBoard::kCounts, local)) : 0;
+  }
+
+  // Flat: sources in rank order.
+  SWITCHYARD_DEVICE int64_t place_by_source() {
+    int64_t total = 0;
+    for (int source = 0; source < c_.num_ranks(); ++source) {
+      p_.write(&c_.record[at_.base(source)], int32_t(total));
+      total += c_.read(at_.received(source));
+    }
+    for (int local = 0; local < c_.op.num_local; ++local) {
+      int64_t rows = 0;
+      for (int source = 0; source < c_.num_ranks(); ++source) rows += heard_count(source, local);
+      write_output(c_.op.out_expert_counters, local, rows);
+    }
+    return total;
+  }
+
+  // Expert-major: a zone per expert, sources in rank order inside; zones are padded.
+  SWITCHYARD_DEVICE int64_t place_by_expert() {
+    const int64_t limit = c_.group().budget;
+    const auto within = [limit](int64_t slot) { return slot < limit ? slot : limit; };
+    int64_t first = 0;
+    for (int source = 0; source < c_.num_ranks(); ++source) p_.write(&c_.record[at_.base(source)], 0);
+    for (int local = 0; local < c_.op.num_local; ++local) {
+      int64_t end = first;
+      for (int source = 0; source < c_.num_ranks(); ++source) {
+        p_.write(board_for(source) + board_.expert(HtBoard::kPlaces, local), int32_t(within(end)));
+        end += heard_count(source, local);
+      }
+      const int64_t alignment = c_.op.alignment;
+      const int64_t padded_end = first + (end - first + alignment - 1) / alignment * alignment;
+      p_.write(&c_.record[at_.zone_first(local)], int32_t(within(first)));
+      p_.write(&c_.record[at_.zone_end(local)], int32_t(within(end)));
+      p_.write(&c_.record[at_.zone_padded_end(local)], int32_t(within(padded_end)));
+      write_output(c_.op.out_expert_counters, local, within(padded_end) - within(first));
+      write_output(c_.op.out_expert_offsets, local, within(first));
+      first = padded_end;
+    }
+    return first;
+  }
+
+  SWITCHYARD_DEVICE void write_output(void* output, int idx, int64_t value) const {
+    write_number(output, c_.op.counters_are_64, idx, value);
+  }
+  SWITCHYARD_DEVICE void write_number(void* output, bool wide, int idx, int64_t value) const {
+    if (output == nullptr) return;
+    if (wide) p_.write(static_cast<int64_t*>(output) + idx, value);
+    else p_.write(static_cast<int32_t*>(output) + idx, int32_t(value));
+  }
+
+  SWITCHYARD_DEVICE bool await_places() {
+    const bool all = hear(&PeerLine::arrival, Phase::kPlaces, [&](int peer, bool come) {
+      if (come && heard(peer, board_.note(HtBoard::kPlaces)) != 0) {
+        c_.spoil(peer, Phase::kOverBudget);
+        refused_ = true;
+      }
+      const int32_t place = come ? heard(peer, board_.rows(HtBoard::kPlaces)) : -1;
+      set(of_.row_place(peer), place);
+    });
+    if (!all || c_.failed()) return c_.failed();
+    for (int expert = 0; expert < c_.group().num_experts; ++expert) {
+      const int owner = c_.owner(expert);
+      const bool come = get(of_.row_place(owner)) >= 0;
+      set(of_.place(expert), come ? heard(owner, board_.expert(HtBoard::kPlaces, c_.local_id(expert))) : -1);
+    }
+    SWITCHYARD_KERNEL_FAILPOINT("ht.route.places_heard");
+    assign();
+    if (!c_.group().drops) {
+      stage_ = Stage::kRails;
+      return true;
+    }
+    for (int expert = 0; expert < c_.group().num_experts; ++expert) {
+      p_.write(board_for(c_.owner(expert)) + board_.expert(HtBoard::kKept, c_.local_id(expert)), get(of_.kept(expert)));
+    }
+    for (int peer = 0; peer < c_.num_ranks(); ++peer) {
+      post(peer, HtBoard::kKept, get(of_.kept_to(peer)), 0, &PeerLine::done);
+    }
+    stage_ = Stage::kAwaitKept;
+    return true;
+  }
+
+  // Slot and index of every entry of mine.
+  SWITCHYARD_DEVICE void assign() {
+    for (int peer = 0; peer < c_.num_ranks(); ++peer) set(of_.rows_to(peer), 0);
+    for (int expert = 0; expert < c_.group().num_experts; ++expert) set(of_.count(expert), 0);
+    for (int token = 0; token < c_.op.num_tokens; ++token) {
+      for (int k = 0; k < c_.op.topk; ++k) {
+        const int expert = expert_of(token, k);
+        const int owner = expert < 0 ? -1 : c_.owner(expert);
+        const bool first = owner >= 0 && !rank_named_before(token, k, owner);
+        const int32_t slot = owner < 0 || get(of_.row_place(owner)) < 0 ? -1 : slot_of(expert, owner, first);
+        write_entry(HtRecord::kSlot, token, k, slot);
+        write_entry(HtRecord::kIndex, token, k, slot >= 0 && !kept_before(token, k, owner) ? next(of_.kept_to(owner)) : -1);
+        if (expert >= 0 && (slot >= 0 || (!c_.op.expert_major && kept_before(token, k, owner)))) add(of_.kept(expert), 1);
+      }
+    }
+  }
+  SWITCHYARD_DEVICE int32_t slot_of(int expert, int owner, bool first) {
+    int64_t slot = -1;
+    if (c_.op.expert_major) slot = int64_t(get(of_.place(expert))) + next(of_.count(expert));
+    else if (first) slot = int64_t(get(of_.row_place(owner))) + next(of_.rows_to(owner));
+    return slot < c_.group().budget ? int32_t(slot) : -1;
+  }
+  SWITCHYARD_DEVICE int32_t next(int word) const {
+    const int32_t value = get(word);
+    set(word, value + 1);
+    return value;
+  }
+  // Has an earlier entry of the token a row on the same rank?
+  SWITCHYARD_DEVICE bool kept_before(int token, int k, int owner) const {
+    for (int other = 0; other < k; ++other) {
+      const int expert = expert_of(token, other);
+      if (expert < 0 || c_.owner(expert) != owner) continue;
+      if (c_.read(at_.entry(HtRecord::kSlot, size_t(token) * c_.op.topk + other)) >= 0) return true;
+    }
+    return false;
+  }
+
+  // ---- 3. what remains where rows are dropped ----
+
+  SWITCHYARD_DEVICE bool await_kept() {
+    const bool all = hear(&PeerLine::done, Phase::kRoute, [&](int source, bool come) {
+      const int32_t rows = come ? heard(source, board_.rows(HtBoard::kKept)) : 0;
+      if (rows < 0 || rows > c_.read(at_.received(source))) c_.give_up(source, Phase::kBadMessage);
+      else p_.write(&c_.record[at_.received(source)], rows);
+      set(of_.is_here(source), come);
+    });
+    if (!all || c_.failed()) return c_.failed();
+    for (int local = 0; local < c_.op.num_local && !c_.op.expert_major; ++local) {
+      int64_t rows = 0;
+      for (int source = 0; source < c_.num_ranks(); ++source) {
+        if (get(of_.is_here(source))) rows += heard(source, board_.expert(HtBoard::kKept, local));
+      }
+      write_output(c_.op.out_expert_counters, local, rows);
+    }
+    stage_ = Stage::kRails;
+    return true;
+  }
+
+  // ---- 4. what those who forward for me have to know ----
+
+  SWITCHYARD_DEVICE bool exchange_tables() {
+    const bool sent = send_tables();
+    const bool received = receive_tables();
+    if (c_.failed() || (all_sent_ && sources_over_ == c_.group().num_rail_sources)) return finish();
+    return sent || received;
+  }
+
+  SWITCHYARD_DEVICE bool send_tables() {
+    const HtGroupView& group = c_.group();
+    bool moved = false;
+    while (token_ < c_.op.num_tokens) {
+      while (node_ < group.num_nodes) {
+        if (node_ != group.node && crosses_to(node_)) {
+          RailSender<P> sender(c_, group.forwarder(c_.rank(), node_), rail_table_bytes(c_.op.topk));
+          if (sender.room() == Await::kNotYet) return moved;
+          pack_row(reinterpret_cast<int32_t*>(sender.next()));
+          sender.packed();
+          moved = true;
+        }
+        ++node_;
+      }
+      node_ = 0;
+      ++token_;
+    }
+    if (all_sent_) return moved;
+    // All rows are on their way: close the streams, then wait until they were taken.
+    while (node_ < 2 * group.num_nodes) {
+      const int node = node_ % group.num_nodes;
+      if (node != group.node) {
+        RailSender<P> sender(c_, group.forwarder(c_.rank(), node), rail_table_bytes(c_.op.topk));
+        if (node_ < group.num_nodes) sender.end();
+        else if (sender.drained() == Await::kNotYet) return moved;
+      }
+      ++node_;
+      moved = true;
+    }
+    all_sent_ = true;
+    return moved;
+  }
+  SWITCHYARD_DEVICE bool is_on(int expert, int node) const {
+    const int owner = expert < 0 ? -1 : c_.owner(expert);
+    return owner >= c_.group().node_first[node] && owner < c_.group().node_first[node + 1];
+  }
+  SWITCHYARD_DEVICE bool crosses_to(int node) const {
+    for (int k = 0; k < c_.op.topk; ++k) {
+      if (is_on(expert_of(token_, k), node) && c_.read(at_.entry(HtRecord::kSlot, size_t(token_) * c_.op.topk + k)) >= 0) {
+        return true;
+      }
+    }
+    return false;
+  }
+  SWITCHYARD_DEVICE void pack_row(int32_t* row) const {
+    for (int k = 0; k < c_.op.topk; ++k) {
+      const bool here = is_on(expert_of(token_, k), node_);
+      for (int column = 0; column < 3; ++column) {
+        const size_t word = at_.entry(HtRecord::Column(column), size_t(token_) * c_.op.topk + k);
+        p_.write(row + column * c_.op.topk + k, here ? c_.read(word) : -1);
+      }
+    }
+  }
+
+  SWITCHYARD_DEVICE bool receive_tables() {
+    bool moved = false;
+    while (sources_over_ < c_.group().num_rail_sources) {
+      const int idx = sources_over_;
+      RailReceiver<P> receiver(c_, p_.read(&c_.group().rail_sources[idx]), rail_table_bytes(c_.op.topk));
+      const Await ready = receiver.ready();
+      if (ready == Await::kNotYet) return moved;
+      moved = true;
+      if (ready == Await::kGone || receiver.over()) {
+        p_.write(&c_.record[at_.rail_rows(idx)], ready == Await::kGone ? 0 : int32_t(receiver.num_taken()));
+        ++sources_over_;
+        continue;
+      }
+      if (receiver.num_taken() >= uint64_t(c_.group().max_tokens)) {
+        c_.give_up(receiver.peer(), Phase::kBadMessage);
+        continue;
+      }
+      take_row(idx, int(receiver.num_taken()), reinterpret_cast<const int32_t*>(receiver.row()));
+      receiver.taken();
+    }
+    return moved;
+  }
+  // Numbers of a peer are not to be trusted: entries that name nothing of this node are dropped.
+  SWITCHYARD_DEVICE void take_row(int idx, int row, const int32_t* from) const {
+    for (int k = 0; k < c_.op.topk; ++k) {
+      const int32_t expert = p_.read(from + k);
+      const int32_t slot = p_.read(from + c_.op.topk + k);
+      const int32_t index = p_.read(from + 2 * c_.op.topk + k);
+      const bool sound = expert < c_.group().num_experts && is_on(expert, c_.group().node) &&
+                         uint64_t(int64_t(slot) + 1) <= c_.group().layout.max_slots &&
+                         uint64_t(int64_t(index) + 1) <= uint64_t(c_.group().max_tokens);
+      p_.write(&c_.record[at_.rail(idx, row, HtRecord::kExpert, k)], sound ? expert : -1);
+      p_.write(&c_.record[at_.rail(idx, row, HtRecord::kSlot, k)], sound ? slot : -1);
+      p_.write(&c_.record[at_.rail(idx, row, HtRecord::kIndex, k)], sound ? index : -1);
+    }
+  }
+
+  SWITCHYARD_DEVICE bool finish() {
+    p_.write(&c_.record[at_.num_tokens()], c_.op.num_tokens);
+    p_.write(reinterpret_cast<uint64_t*>(&c_.record[at_.plan_tag()]), c_.tag);
+    p_.write(reinterpret_cast<uint64_t*>(&c_.record[at_.mask()]), c_.mask_digest());
+    p_.write(&c_.record[at_.valid()], refused_ || c_.failed() ? 0 : HtRecord::kValid);
+    SWITCHYARD_KERNEL_FAILPOINT("ht.route.planned");
+    stage_ = Stage::kDone;
+    return true;
+  }
+
+  HtContext<P>& c_;
+  const P& p_;
+  const HtRecord at_;
+  const HtNumbers of_;
+  const HtBoard board_;
+  Stage stage_ = Stage::kCount;
+  int next_peer_ = 0;
+  bool over_budget_ = false;  // here
+  bool refused_ = false;      // by some rank
+  int token_ = 0;
+  int node_ = 0;
+  bool all_sent_ = false;
+  int sources_over_ = 0;
+};
+
+}  // namespace switchyard::ep
