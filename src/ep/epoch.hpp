@@ -105,6 +105,7 @@ struct Report {
   uint64_t failure;      // first failure: phase << 56 | peer << 40 | epoch (low 40 bits), 0 none
   uint64_t fault;        // first problem that did not stop the operation, same encoding
   uint64_t async_error;  // 1 after a peer was masked because it was missing
+  uint64_t num_rows;     // of a fault that is about too many
 };
 
 // Device-resident state of a group. `tag` advances with every operation, so that replayed launches advance it too.

@@ -274,8 +274,9 @@ Status Group::describe_failure(uint64_t word) const {
     case Phase::kRailRows: return Status::remote(who + "'s rows did not arrive over the network" + limit + gone);
     case Phase::kRailRoom: return Status::remote(who + " did not take this rank's rows" + limit + gone);
     case Phase::kOverBudget:
-      return Status::invalid_argument(who + " would receive more rows than max_recv_tokens_per_rank allows; raise it, drop "
-                                            "(NCCL_EP_OVERFLOW_DROP), or route less there. The handle has no routing now");
+      return Status::invalid_argument(text(who, " would receive ", report_->num_rows, " rows, max_recv_tokens_per_rank is ",
+                                           config_.max_recv_tokens_per_rank, ": raise it, drop (NCCL_EP_OVERFLOW_DROP), or "
+                                           "route less there. The handle has no routing now"));
     case Phase::kNoPlan:
       return Status::invalid_usage(text("rank ", rank(), ": the handle's last ncclEpUpdateHandle did not succeed, or was for "
                                         "another number of tokens: call it again"));

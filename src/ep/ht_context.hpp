@@ -125,8 +125,8 @@ class HtContext : public PeerContext<P> {
     p.store_release(&line->arrival, tag);  // release; pairs with the acquire in HtDispatchReceive::await_source()
   }
 
-  // Something that spoils this operation but not the group.
-  SWITCHYARD_DEVICE void spoil(int peer, Phase phase) const { note(&Report::fault, peer, phase); }
+  // Something that spoils this operation but not the group. True: it is the first that was noted.
+  SWITCHYARD_DEVICE bool spoil(int peer, Phase phase) const { return note(&Report::fault, this->problem(peer, phase)); }
 
   // Who is masked: a plan is good for as long as that does not change.
   SWITCHYARD_DEVICE uint64_t mask_digest() const {

@@ -157,7 +157,7 @@ class HtRoute {
     write_number(c_.op.out_total, c_.op.total_is_64, 0, total);
     const bool refused = over_budget_ && !c_.group().drops;
     for (int source = 0; source < c_.num_ranks(); ++source) {
-      post(source, HtBoard::kPlaces, c_.read(at_.base(source)), refused, &PeerLine::arrival);
+      post(source, HtBoard::kPlaces, refused ? int32_t(total) : c_.read(at_.base(source)), refused, &PeerLine::arrival);
     }
     SWITCHYARD_KERNEL_FAILPOINT("ht.route.places_posted");
     stage_ = Stage::kAwaitPlaces;
@@ -227,7 +227,9 @@ class HtRoute {
   SWITCHYARD_DEVICE bool await_places() {
     const bool all = hear(&PeerLine::arrival, Phase::kPlaces, [&](int peer, bool come) {
       if (come && heard(peer, board_.note(HtBoard::kPlaces)) != 0) {
-        c_.spoil(peer, Phase::kOverBudget);
+        if (c_.spoil(peer, Phase::kOverBudget)) {
+          p_.store_relaxed(&c_.group().report->num_rows, uint64_t(heard(peer, board_.rows(HtBoard::kPlaces))));
+        }
         refused_ = true;
       }
       const int32_t place = come ? heard(peer, board_.rows(HtBoard::kPlaces)) : -1;
