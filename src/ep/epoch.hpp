@@ -1,7 +1,7 @@
 // What every protocol of a group shares: epochs and their tags, the line that one peer keeps for another, the state of a group
 // and how kernels see it. Shared by host and device code.
 //
-// Control window of a rank: what its peers tell it, written by that peer alone.
+// Control window of a rank: what its peers tell it. A word has one writer: that peer, or where it says so another.
 //
 //   lines   [2 banks][num_ranks]                     PeerLine, one cache line pair each
 //   boards  [2 banks][num_ranks][board_words]        int32: numbers that go with a line, such as row counts
@@ -41,8 +41,12 @@ struct PeerLine {
   uint64_t failed;    // line 0 only: why I failed for good, as Report::failure says it; nothing more will come from me
   uint64_t rail_sent;   // rows that I put into your ring for me, in this epoch (rail_stream.hpp)
   uint64_t rail_taken;  // rows that I took from my ring for you
+  // Written by whoever forwards for me on your node.
+  uint64_t forwarded;  // tag: everything I had for you is in place
+  uint32_t forwarded_flags;
+  uint32_t reserved;
 };
-static_assert(sizeof(PeerLine) == 112 && offsetof(PeerLine, arrival) == 32 && offsetof(PeerLine, done) == 56);
+static_assert(sizeof(PeerLine) == 128 && offsetof(PeerLine, arrival) == 32 && offsetof(PeerLine, done) == 56);
 
 constexpr uint32_t kRowsInPlace = 1;  // token rows went straight to your output window; the inbox has headers only
 

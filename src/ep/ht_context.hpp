@@ -121,8 +121,8 @@ class HtContext : public PeerContext<P> {
   // Everything that I had of `source`, a rank of another node, is in place at `peer`.
   SWITCHYARD_DEVICE void tell_arrival_of(int source, int peer, uint32_t flags) const {
     PeerLine* line = this->line_at(peer, bank, source);
-    if (p.lane() == 0) p.write(&line->flags, flags);
-    p.store_release(&line->arrival, tag);  // release; pairs with the acquire in HtDispatchReceive::await_source()
+    if (p.lane() == 0) p.write(&line->forwarded_flags, flags);
+    p.store_release(&line->forwarded, tag);  // release; pairs with the acquire in HtDispatchReceive::await_source()
   }
 
   // Something that spoils this operation but not the group. True: it is the first that was noted.

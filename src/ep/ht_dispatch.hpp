@@ -326,11 +326,13 @@ class HtDispatchReceive {
   }
 
   SWITCHYARD_DEVICE bool await_source() {
-    const int writer = c_.group().writer(source_);
     const PeerLine* line = c_.heard(source_);
-    const Await arrival = c_.await(writer, &line->arrival, c_.tag, Phase::kDispatchRows);
+    const bool direct = c_.group().is_local(source_);
+    const Await arrival = c_.await(c_.group().writer(source_), direct ? &line->arrival : &line->forwarded, c_.tag,
+                                   Phase::kDispatchRows);
     if (arrival == Await::kNotYet) return false;
-    const uint32_t flags = arrival == Await::kReady ? p_.read(&line->flags) : kLostRows;
+    uint32_t flags = kLostRows;
+    if (arrival == Await::kReady) flags = p_.read(direct ? &line->flags : &line->forwarded_flags);
     if ((flags & kLostRows) != 0) {
       if (c_.read(c_.at.received(source_)) > 0) c_.spoil(source_, Phase::kRowsLost);
       return next_source();
