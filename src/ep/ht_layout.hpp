@@ -70,8 +70,11 @@ struct HtNumbers {
   SWITCHYARD_HD int kept_to(int rank) const { return num_ranks + rank; }           // the same, what is dropped left out
   SWITCHYARD_HD int row_place(int rank) const { return 2 * num_ranks + rank; }     // flat: slot of my first one; -1: the rank is gone
   SWITCHYARD_HD int is_here(int rank) const { return 3 * num_ranks + rank; }       // 1: its counts have come
-  SWITCHYARD_HD int count(int expert) const { return 4 * num_ranks + expert; }     // tokens that name it
-  SWITCHYARD_HD int kept(int expert) const { return count(num_experts) + expert; }
+  SWITCHYARD_HD int named(int rank) const { return 4 * num_ranks + rank; }         // 1 + the last token with an expert there
+  SWITCHYARD_HD int reached(int rank) const { return 5 * num_ranks + rank; }       // 1 + the last token with a row there
+  SWITCHYARD_HD int count(int expert) const { return 6 * num_ranks + expert; }     // tokens that name it
+  SWITCHYARD_HD int seen(int expert) const { return count(num_experts) + expert; }  // 1 + the last token that names it
+  SWITCHYARD_HD int kept(int expert) const { return seen(num_experts) + expert; }
   SWITCHYARD_HD int place(int expert) const { return kept(num_experts) + expert; }  // expert-major: slot of my first one
   SWITCHYARD_HD int num_words() const { return place(num_experts); }
 };

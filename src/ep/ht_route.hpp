@@ -53,13 +53,11 @@ class HtRoute {
   SWITCHYARD_DEVICE void write_entry(HtRecord::Column column, int token, int k, int32_t value) const {
     p_.write(&c_.record[at_.entry(column, size_t(token) * c_.op.topk + k)], value);
   }
-  // Does an earlier entry of the token name an expert of the same rank?
-  SWITCHYARD_DEVICE bool rank_named_before(int token, int k, int owner) const {
-    for (int other = 0; other < k; ++other) {
-      const int expert = expert_of(token, other);
-      if (expert >= 0 && c_.owner(expert) == owner) return true;
-    }
-    return false;
+  // Is this the first time that the token does what `word` remembers? Tokens come in order.
+  SWITCHYARD_DEVICE bool first_of_token(int word, int token) const {
+    const bool first = get(word) != token + 1;
+    if (first) set(word, token + 1);
+    return first;
   }
 
   // ---- 1. my counts ----
@@ -88,14 +86,17 @@ class HtRoute {
                                             : int64_t(p_.read(static_cast<const int32_t*>(c_.op.topk_idx) + entry));
     if (id < -1 || id >= c_.group().num_experts) c_.spoil(c_.rank(), Phase::kBadRouting);
     int32_t expert = id < 0 || id >= c_.group().num_experts ? -1 : int32_t(id);
-    for (int other = 0; other < k && expert >= 0; ++other) {
-      if (expert_of(token, other) == expert) expert = -2 - other;
-    }
+    if (expert >= 0 && !first_of_token(of_.seen(expert), token)) expert = repetition_of(token, expert);
     write_entry(HtRecord::kExpert, token, k, expert);
     if (expert < 0) return;
     add(of_.count(expert), 1);
     const int owner = c_.owner(expert);
-    if (!rank_named_before(token, k, owner)) add(of_.rows_to(owner), 1);
+    if (first_of_token(of_.named(owner), token)) add(of_.rows_to(owner), 1);
+  }
+  SWITCHYARD_DEVICE int32_t repetition_of(int token, int32_t expert) const {
+    int first = 0;
+    while (expert_of(token, first) != expert) ++first;
+    return -2 - first;
   }
 
   // What I write for `peer`: its board for me, or my copy of that.
@@ -259,39 +260,38 @@ class HtRoute {
 
   // Slot and index of every entry of mine.
   SWITCHYARD_DEVICE void assign() {
-    for (int peer = 0; peer < c_.num_ranks(); ++peer) set(of_.rows_to(peer), 0);
+    for (int peer = 0; peer < c_.num_ranks(); ++peer) {
+      set(of_.rows_to(peer), 0);
+      set(of_.named(peer), 0);
+    }
     for (int expert = 0; expert < c_.group().num_experts; ++expert) set(of_.count(expert), 0);
     for (int token = 0; token < c_.op.num_tokens; ++token) {
-      for (int k = 0; k < c_.op.topk; ++k) {
-        const int expert = expert_of(token, k);
-        const int owner = expert < 0 ? -1 : c_.owner(expert);
-        const bool first = owner >= 0 && !rank_named_before(token, k, owner);
-        const int32_t slot = owner < 0 || get(of_.row_place(owner)) < 0 ? -1 : slot_of(expert, owner, first);
-        write_entry(HtRecord::kSlot, token, k, slot);
-        write_entry(HtRecord::kIndex, token, k, slot >= 0 && !kept_before(token, k, owner) ? next(of_.kept_to(owner)) : -1);
-        if (expert >= 0 && (slot >= 0 || (!c_.op.expert_major && kept_before(token, k, owner)))) add(of_.kept(expert), 1);
-      }
+      for (int k = 0; k < c_.op.topk; ++k) assign_entry(token, k);
     }
   }
-  SWITCHYARD_DEVICE int32_t slot_of(int expert, int owner, bool first) {
+  SWITCHYARD_DEVICE void assign_entry(int token, int k) {
+    const int expert = expert_of(token, k);
+    const int owner = expert < 0 ? -1 : c_.owner(expert);
+    int32_t slot = -1, index = -1;
+    if (owner >= 0 && get(of_.row_place(owner)) >= 0) {
+      slot = slot_of(expert, owner, token);
+      if (slot >= 0 && first_of_token(of_.reached(owner), token)) index = next(of_.kept_to(owner));
+      // A flat row stands for all its experts there.
+      if (c_.op.expert_major ? slot >= 0 : get(of_.reached(owner)) == token + 1) add(of_.kept(expert), 1);
+    }
+    write_entry(HtRecord::kSlot, token, k, slot);
+    write_entry(HtRecord::kIndex, token, k, index);
+  }
+  SWITCHYARD_DEVICE int32_t slot_of(int expert, int owner, int token) {
     int64_t slot = -1;
     if (c_.op.expert_major) slot = int64_t(get(of_.place(expert))) + next(of_.count(expert));
-    else if (first) slot = int64_t(get(of_.row_place(owner))) + next(of_.rows_to(owner));
+    else if (first_of_token(of_.named(owner), token)) slot = int64_t(get(of_.row_place(owner))) + next(of_.rows_to(owner));
     return slot < c_.group().budget ? int32_t(slot) : -1;
   }
   SWITCHYARD_DEVICE int32_t next(int word) const {
     const int32_t value = get(word);
     set(word, value + 1);
     return value;
-  }
-  // Has an earlier entry of the token a row on the same rank?
-  SWITCHYARD_DEVICE bool kept_before(int token, int k, int owner) const {
-    for (int other = 0; other < k; ++other) {
-      const int expert = expert_of(token, other);
-      if (expert < 0 || c_.owner(expert) != owner) continue;
-      if (c_.read(at_.entry(HtRecord::kSlot, size_t(token) * c_.op.topk + other)) >= 0) return true;
-    }
-    return false;
   }
 
   // ---- 3. what remains where rows are dropped ----
