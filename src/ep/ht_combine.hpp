@@ -18,13 +18,12 @@ class HtOffer {
 
   SWITCHYARD_DEVICE bool step() {
     if (c_.failed()) return done_ = true;
-    const int num_slots = c_.read(c_.at.num_slots());
-    // Gradients are few: all at once.
-    if (slot_ == 0 && c_.op.backward) copy_gradients(num_slots);
-    if (!c_.op.in_place && slot_ < num_slots) {
-      if (!is_padding(slot_)) copy_row(slot_);
-      ++slot_;
-      SWITCHYARD_KERNEL_FAILPOINT("ht.combine.row_staged");
+    if (!began_) {
+      if (c_.op.backward) copy_gradients(c_.read(c_.at.num_slots()));  // few: all at once
+      began_ = true;
+    }
+    if (!c_.op.in_place && run_ < num_runs()) {
+      copy_next_row();
       return true;
     }
     p_.drain();
@@ -36,11 +35,30 @@ class HtOffer {
   }
 
  private:
-  // Expert-major: slots are visited in order, so the zone only moves on.
-  SWITCHYARD_DEVICE bool is_padding(int slot) {
-    if (!c_.op.expert_major) return false;
-    while (slot >= c_.read(c_.at.zone_padded_end(zone_))) ++zone_;
-    return slot >= c_.read(c_.at.zone_end(zone_));
+  // Rows of one source follow each other: flat once, expert-major in every zone. Those that only this rank reads stay where they
+  // are.
+  SWITCHYARD_DEVICE int num_runs() const { return c_.num_ranks() * (c_.op.expert_major ? c_.op.num_local : 1); }
+  SWITCHYARD_DEVICE void copy_next_row() {
+    const int source = run_ % c_.num_ranks();
+    if (c_.group().writer(source) != c_.rank()) {
+      const int slot = first_slot(source) + row_;
+      if (slot < end_slot(source)) {
+        copy_row(slot);
+        ++row_;
+        SWITCHYARD_KERNEL_FAILPOINT("ht.combine.row_staged");
+        return;
+      }
+    }
+    ++run_;
+    row_ = 0;
+  }
+  SWITCHYARD_DEVICE int first_slot(int source) const {
+    if (!c_.op.expert_major) return c_.read(c_.at.base(source));
+    return c_.read(c_.at.zone_end(run_ / c_.num_ranks(), source - 1));  // before the first: where the zone begins
+  }
+  SWITCHYARD_DEVICE int end_slot(int source) const {
+    if (!c_.op.expert_major) return first_slot(source) + c_.read(c_.at.received(source));
+    return c_.read(c_.at.zone_end(run_ / c_.num_ranks(), source));
   }
   SWITCHYARD_DEVICE void copy_row(int slot) const {
     char* to = c_.group().payload[c_.rank()] + c_.group().layout.outbox() + uint64_t(slot) * c_.op.token_bytes;
@@ -53,8 +71,9 @@ class HtOffer {
 
   HtContext<P>& c_;
   const P& p_;
-  int slot_ = 0;
-  int zone_ = 0;
+  int run_ = 0;
+  int row_ = 0;  // of the run
+  bool began_ = false;
   bool done_ = false;
 };
 
@@ -82,6 +101,7 @@ class HtResults {
 
   // REQUIRES  an owner of this node.
   SWITCHYARD_DEVICE const char* row(int owner, int slot) const {
+    if (owner == c_.rank()) return c_.op.tokens + uint64_t(slot) * c_.op.token_bytes;
     const PeerLine* line = c_.heard(owner);
     const char* rows = p_.read(&line->token_window) != 0
                            ? c_.op.token_windows[owner] + p_.read(&line->token_offset)

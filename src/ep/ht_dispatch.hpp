@@ -51,10 +51,8 @@ class HtPlacer {
       const int index = entry(HtRecord::kIndex, k);
       const bool in_place = writes_in_place(owner);
       if (in_place) {
-        add_token(c_.op.token_windows[owner] + p_.read(&c_.heard(owner)->token_offset) + uint64_t(slot) * c_.op.token_bytes);
-        if (c_.op.scale_bytes) {
-          add_scale(c_.op.scale_windows[owner] + p_.read(&c_.heard(owner)->scale_offset) + uint64_t(slot) * c_.op.scale_bytes);
-        }
+        add_token(out_tokens(owner) + uint64_t(slot) * c_.op.token_bytes);
+        if (c_.op.scale_bytes) add_scale(out_scales(owner) + uint64_t(slot) * c_.op.scale_bytes);
       }
       if (index < 0) continue;  // an earlier entry speaks for the rank
       if (!in_place) {
@@ -75,8 +73,10 @@ class HtPlacer {
     p_.push(token, tokens_, num_tokens_, c_.op.token_bytes);
     if (c_.op.scale_bytes) p_.push(scale, scales_, num_scales_, c_.op.scale_bytes);
   }
-  // May rows go straight to that rank's output? It offered it, and it is in the window that mine is in. With scales, both.
+  // May rows go straight to that rank's output? It is mine; or it was offered, and is in the window that mine is in. With
+  // scales, both.
   SWITCHYARD_DEVICE bool writes_in_place(int peer) const {
+    if (peer == c_.rank()) return true;
     if (c_.op.token_window_id == 0 || p_.read(&c_.heard(peer)->token_window) != c_.op.token_window_id) return false;
     return c_.op.scale_bytes == 0 ||
            (c_.op.scale_window_id != 0 && p_.read(&c_.heard(peer)->scale_window) == c_.op.scale_window_id);
@@ -84,6 +84,14 @@ class HtPlacer {
 
  private:
   static constexpr int kMaxPlaces = 2 * kMaxTopk;  // slots here, and one per other node: no more than entries each
+  SWITCHYARD_DEVICE char* out_tokens(int peer) const {
+    if (peer == c_.rank()) return c_.op.out_tokens;
+    return c_.op.token_windows[peer] + p_.read(&c_.heard(peer)->token_offset);
+  }
+  SWITCHYARD_DEVICE char* out_scales(int peer) const {
+    if (peer == c_.rank()) return c_.op.out_scales;
+    return c_.op.scale_windows[peer] + p_.read(&c_.heard(peer)->scale_offset);
+  }
   SWITCHYARD_DEVICE void add_token(char* place) { tokens_[num_tokens_++] = place; }
   SWITCHYARD_DEVICE void add_scale(char* place) { scales_[num_scales_++] = place; }
 
@@ -390,7 +398,7 @@ class HtDispatchReceive {
   SWITCHYARD_DEVICE bool clear_padding() {
     for (int local = 0; local < c_.op.num_local && c_.op.expert_major; ++local) {
       const int end = c_.read(c_.at.zone_padded_end(local));
-      for (int slot = c_.read(c_.at.zone_end(local)); slot < end; ++slot) {
+      for (int slot = c_.read(c_.at.zone_end(local, c_.num_ranks() - 1)); slot < end; ++slot) {
         char* token = c_.op.out_tokens + uint64_t(slot) * c_.op.token_bytes;
         char* scale = c_.op.out_scales + uint64_t(slot) * c_.op.scale_bytes;
         p_.push(c_.group().zeros, &token, 1, c_.op.token_bytes);

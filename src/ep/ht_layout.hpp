@@ -91,7 +91,8 @@ struct HtNumbers {
 //   int32  index[entries]   at the first entry of each rank: which of my rows there it is, counted over what is not dropped; else -1
 //   int32  received[ranks]  rows of each source that are not dropped
 //   int32  base[ranks]      flat: rows of the sources before
-//   int32  zone[3][locals]  expert-major: first slot of each expert, end of its rows, end of its padding; all within the budget
+//   int32  zone[locals][ranks + 2]  expert-major: first slot of each expert, end of its rows of each source, end of its padding; all
+//                                   within the budget
 //   int32  rail_rows[rail sources]                  rows that I forward for each
 //   int32  rail[rail sources][max_tokens][3][topk]  expert, slot and index of each entry of such a row on this node
 struct HtRecord {
@@ -111,10 +112,10 @@ struct HtRecord {
   SWITCHYARD_HD size_t entry(Column column, size_t idx) const { return 8 + column * num_entries() + idx; }
   SWITCHYARD_HD size_t received(int source) const { return entry(Column(3), 0) + source; }
   SWITCHYARD_HD size_t base(int source) const { return received(num_ranks) + source; }
-  SWITCHYARD_HD size_t zone_first(int local) const { return base(num_ranks) + local; }
-  SWITCHYARD_HD size_t zone_end(int local) const { return zone_first(max_local) + local; }
-  SWITCHYARD_HD size_t zone_padded_end(int local) const { return zone_end(max_local) + local; }
-  SWITCHYARD_HD size_t rail_rows(int idx) const { return zone_padded_end(max_local) + idx; }
+  SWITCHYARD_HD size_t zone_first(int local) const { return base(num_ranks) + size_t(local) * (num_ranks + 2); }
+  SWITCHYARD_HD size_t zone_end(int local, int source) const { return zone_first(local) + 1 + source; }
+  SWITCHYARD_HD size_t zone_padded_end(int local) const { return zone_end(local, num_ranks); }
+  SWITCHYARD_HD size_t rail_rows(int idx) const { return zone_first(max_local) + idx; }
   SWITCHYARD_HD size_t rail(int idx, int row, Column column, int k) const {
     return rail_rows(num_rail_sources) + ((size_t(idx) * max_tokens + row) * 3 + column) * topk + k;
   }

@@ -203,11 +203,11 @@ class HtRoute {
       for (int source = 0; source < c_.num_ranks(); ++source) {
         p_.write(board_for(source) + board_.expert(HtBoard::kPlaces, local), int32_t(within(end)));
         end += heard_count(source, local);
+        p_.write(&c_.record[at_.zone_end(local, source)], int32_t(within(end)));
       }
       const int64_t alignment = c_.op.alignment;
       const int64_t padded_end = first + (end - first + alignment - 1) / alignment * alignment;
       p_.write(&c_.record[at_.zone_first(local)], int32_t(within(first)));
-      p_.write(&c_.record[at_.zone_end(local)], int32_t(within(end)));
       p_.write(&c_.record[at_.zone_padded_end(local)], int32_t(within(padded_end)));
       write_output(c_.op.out_expert_counters, local, within(padded_end) - within(first));
       write_output(c_.op.out_expert_offsets, local, within(first));
