@@ -27,9 +27,12 @@ void add_options(CLI::App& command, BenchOptions& options) {
   bench::EpSpec& spec = options.spec;
   constexpr int kMany = 1 << 20;
   command.option_defaults()->take_last();  // so that what follows can override a script's choice
-  command.add_option("--mode", spec.mode, "algorithm: ll")->check(CLI::IsMember({"ll"}));
-  command.add_option("--layout", spec.layout, "of received rows: em (expert-major) or rm (rank-major)")
-      ->check(CLI::IsMember({"em", "rm"}));
+  command.add_option("--mode", spec.mode, "algorithm: ll (low latency) or ht (high throughput)")
+      ->check(CLI::IsMember({"ll", "ht"}));
+  command
+      .add_option("--layout", spec.layout,
+                  "of received rows: em (expert-major), rm (rank-major, ll only) or flat (ht only, its default)")
+      ->check(CLI::IsMember({"em", "rm", "flat"}));
   command.add_option("--ranks", spec.ranks, "number of ranks")->check(CLI::Range(1, 1024));
   command.add_option("--nodes", spec.nodes, "pretend that the ranks are spread over this many nodes")
       ->check(CLI::Range(1, 1024));
@@ -120,8 +123,9 @@ void register_bench(CLI::App& app) {
   const auto options = std::make_shared<BenchOptions>();
   CLI::App* ep = bench->add_subcommand("ep", "Expert-parallel dispatch and combine");
   add_options(*ep, *options);
-  ep->callback([options] {
+  ep->callback([options, ep] {
     if (options->spec.platform == "cuda") options->spec.threads = true;  // ranks share one GPU
+    if (options->spec.mode == "ht" && ep->count("--layout") == 0) options->spec.layout = "flat";
     bench_ep(*options);
   });
 

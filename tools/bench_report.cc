@@ -51,6 +51,10 @@ void print_run(const nlohmann::json& run) {
                run["network_us"]["combine"].get<double>(), run["network_bytes"]["combine"].get<double>() / kMega,
                run["network_bound_ratio"].get<double>());
   }
+  if (run.contains("network_rows")) {
+    fmt::print("  {} rows crossed between nodes each round trip, {} must (tokens x other nodes, there and back)\n",
+               run["network_rows"]["counted"].get<double>(), run["network_rows"]["bound"].get<uint64_t>());
+  }
   for (const nlohmann::json& baseline : run["baselines"]) print_baseline(baseline);
 }
 

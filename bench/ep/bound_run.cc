@@ -1,5 +1,6 @@
 #include "bench/ep/bound_run.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/checked.hpp"
@@ -25,9 +26,9 @@ size_t num_bytes(const std::vector<Row>& rows) {
 
 Result<EpBound> EpBound::create(const EpRank& rank) {
   EpBound bound(rank);
-  // Over the network rows go through the group's own buffers, windows or not.
-  if (rank.spec().zero_copy && rank.spec().nodes == 1) bound.list_windows(rank);
-  else SWITCHYARD_TRY(bound.list_plain(rank));
+  // Over the network low-latency rows go through the group's own buffers, windows or not.
+  const EpSpec& spec = rank.spec();
+  SWITCHYARD_TRY(bound.list_rows(rank, spec.zero_copy && (spec.nodes == 1 || spec.high_throughput())));
   const size_t result_bytes = rank.spec().result_bytes();
   for (int token = 0; token < rank.spec().tokens; token++) {
     bound.combine_writes_.push_back({rank.combined().row(size_t(token), result_bytes), result_bytes});
@@ -65,57 +66,76 @@ Status EpBound::copy_on_device(size_t num_bytes) const {
   return runtime_.synchronize(stream_, Deadline::after_ns(10 * kSecond));
 }
 
-void EpBound::list_windows(const EpRank& rank) {
+// Rows on the way are numbered as they are met, the same in both passes: first they are counted, then they have memory.
+Status EpBound::list_rows(const EpRank& rank, bool windows) {
   const EpSpec& spec = rank.spec();
+  const EpPlan& plan = rank.plan();
+  const int me = rank.rank();
   const size_t arriving_bytes = spec.arriving_bytes(), scale_bytes = spec.scale_bytes();
-  for (const RowRoute& route : rank.plan().rows()) {
-    if (route.source != rank.rank()) continue;
-    const std::byte* token = rank.tokens().row(size_t(route.token), spec.input_bytes());
-    dispatch_moves_.push_back({token, rank.arrived().row_at(route.owner, route.row, arriving_bytes), arriving_bytes});
-    if (scale_bytes > 0) {
-      dispatch_moves_.push_back(
-          {token, rank.arrived_scales().row_at(route.owner, route.row, scale_bytes), scale_bytes});
-    }
-    combine_reads_.push_back(
-        {rank.results().row_at(route.owner, route.row, spec.result_bytes()), spec.contribution_bytes()});
-  }
-}
-
-Status EpBound::list_plain(const EpRank& rank) {
-  const EpSpec& spec = rank.spec();
-  const size_t arriving_bytes = spec.arriving_bytes(), scale_bytes = spec.scale_bytes();
-  const size_t contribution_bytes = spec.contribution_bytes();
+  const size_t contribution_bytes = spec.contribution_bytes(), result_bytes = spec.result_bytes();
   // Wide enough for a row of either direction.
-  const size_t stride = round_up(std::max(arriving_bytes + scale_bytes, spec.result_bytes()), 64);
-  size_t num_out = 0, num_in = 0;
-  for (const RowRoute& route : rank.plan().rows()) {
-    num_out += route.source == rank.rank();
-    num_in += route.owner == rank.rank();
-  }
-  SWITCHYARD_ASSIGN(sent_, make_rows(rank.comm(), num_out, stride));
-  SWITCHYARD_ASSIGN(received_, make_rows(rank.comm(), num_in, stride));
-
-  size_t out_idx = 0, in_idx = 0;
-  for (const RowRoute& route : rank.plan().rows()) {
-    const bool mine = route.source == rank.rank(), here = route.owner == rank.rank();
-    const std::byte* token = rank.tokens().row(size_t(route.token), spec.input_bytes());
-    if (mine) {
-      std::byte* on_the_way = sent_->row(out_idx++, stride);
-      if (!here) dispatch_moves_.push_back({token, on_the_way, arriving_bytes + scale_bytes});
-      const std::byte* result = here ? rank.results().row(route.row, spec.result_bytes()) : on_the_way;
-      combine_reads_.push_back({result, contribution_bytes});
-    }
-    if (here) {
-      std::byte* on_the_way = received_->row(in_idx++, stride);
-      const std::byte* arrived = mine ? token : on_the_way;
-      dispatch_moves_.push_back({arrived, rank.arrived().row(route.row, arriving_bytes), arriving_bytes});
-      if (scale_bytes > 0) {
-        dispatch_moves_.push_back({arrived, rank.arrived_scales().row(route.row, scale_bytes), scale_bytes});
+  const size_t stride = round_up(std::max(arriving_bytes + scale_bytes, result_bytes), 64);
+  for (const bool counting : {true, false}) {
+    size_t num_out = 0, num_in = 0;
+    const auto out_row = [&] { return counting ? nullptr : sent_->row(num_out, stride); };
+    const auto in_row = [&] { return counting ? nullptr : received_->row(num_in, stride); };
+    const auto deliver = [&](const std::byte* row, int owner, size_t slot) {
+      const auto place = [&](const Buffer& buffer, size_t bytes) {
+        return owner == me ? buffer.row(slot, bytes) : buffer.row_at(owner, slot, bytes);
+      };
+      dispatch_moves_.push_back({row, place(rank.arrived(), arriving_bytes), arriving_bytes});
+      if (scale_bytes > 0) dispatch_moves_.push_back({row, place(rank.arrived_scales(), scale_bytes), scale_bytes});
+    };
+    dispatch_moves_.clear();
+    combine_moves_.clear();
+    combine_reads_.clear();
+    combine_writes_.clear();
+    int source = -1, token = -1;
+    std::vector<std::pair<int, const std::byte*>> crossed;  // other nodes of the token, and its row there if I forward it
+    for (const RowRoute& route : plan.rows()) {
+      if (route.source != source || route.token != token) crossed.clear();
+      source = route.source, token = route.token;
+      const std::byte* row = rank.tokens().row(size_t(token), spec.input_bytes());
+      const int node = plan.node_of(route.owner);
+      const int writer = spec.high_throughput() ? plan.forwarder(source, node) : source;
+      if (writer != source) {
+        auto found = std::find_if(crossed.begin(), crossed.end(), [&](const auto& one) { return one.first == node; });
+        if (found == crossed.end()) {
+          if (source == me) {
+            dispatch_moves_.push_back({row, out_row(), arriving_bytes});
+            combine_reads_.push_back({out_row(), contribution_bytes});
+            num_out++;
+          }
+          if (writer == me) {
+            combine_writes_.push_back({in_row(), result_bytes});
+            crossed.emplace_back(node, in_row());
+            num_in++;
+          } else {
+            crossed.emplace_back(node, nullptr);
+          }
+          found = crossed.end() - 1;
+        }
+        row = found->second;
       }
-      if (!mine) {
-        combine_moves_.push_back({rank.results().row(route.row, spec.result_bytes()), on_the_way, contribution_bytes});
+      const bool direct = windows || route.owner == writer;  // the writer reaches the output
+      if (writer == me && direct) {
+        deliver(row, route.owner, route.row);
+        combine_reads_.push_back({route.owner == me ? rank.results().row(route.row, result_bytes)
+                                                    : rank.results().row_at(route.owner, route.row, result_bytes),
+                                  contribution_bytes});
+      } else if (writer == me) {
+        dispatch_moves_.push_back({row, out_row(), arriving_bytes + scale_bytes});
+        combine_reads_.push_back({out_row(), contribution_bytes});
+        num_out++;
+      } else if (route.owner == me && !direct) {
+        deliver(in_row(), me, route.row);
+        combine_moves_.push_back({rank.results().row(route.row, result_bytes), in_row(), contribution_bytes});
+        num_in++;
       }
     }
+    if (!counting) break;
+    SWITCHYARD_ASSIGN(sent_, make_rows(rank.comm(), num_out, stride));
+    SWITCHYARD_ASSIGN(received_, make_rows(rank.comm(), num_in, stride));
   }
   return {};
 }

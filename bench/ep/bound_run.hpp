@@ -5,6 +5,8 @@
 //                       memory on the way; then the owner copies every row to its slot
 //   combine, windows    every result is read where the expert left it, and every token's row is written
 //   combine, plain      as above, but results of another rank are copied once more before they are read
+//   high throughput     what crosses to another node is copied once more at its source, to be sent, and brought to its slots by
+//                       the rank that forwards it; back, that rank writes one sum per token, and the source reads it
 //
 // On a GPU the rows' addresses do not matter: the bound is one copy of as many bytes as are read and written here, by the
 // device's own copy engine or kernel.
@@ -44,8 +46,8 @@ class EpBound {
   bool on_device() const { return runtime_.kind() != Runtime::Kind::kHost; }
   Status prepare_device(const EpRank& rank);
   Status copy_on_device(size_t num_bytes) const;
-  void list_windows(const EpRank& rank);
-  Status list_plain(const EpRank& rank);
+  // `windows`: load and store reach the outputs of the ranks of a node.
+  Status list_rows(const EpRank& rank, bool windows);
 
   Runtime& runtime_;
   const StreamRef stream_;

@@ -1,5 +1,6 @@
 #include "bench/ep/check.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -58,20 +59,29 @@ std::vector<std::byte> expected_result(const EpRank& rank, int token) {
   return result;
 }
 
-// The sum of one row under several weights: FP32, fused, in order, rounded once.
+// The sum of one row under several weights: FP32, fused, in order, rounded once, and where rows of another node were added
+// up there, once more.
 template <DType kType>
-std::vector<std::byte> weighted_sum(const std::vector<std::byte>& row, const std::vector<float>& weights) {
+std::vector<std::byte> weighted_sum(const std::vector<std::byte>& row, const std::vector<Contribution>& contributions) {
   std::vector<std::byte> sums(row.size());
   const size_t num_elements = row.size() / dtype_bytes(kType);
   for (size_t i = 0; i < num_elements; i++) {
+    const float element = load_as<kType>(row.data(), i);
     float sum = 0;
-    for (const float weight : weights) sum = std::fmaf(load_as<kType>(row.data(), i), weight, sum);
+    for (const Contribution& contribution : contributions) {
+      float value = element;
+      if (contribution.rounded) {
+        store_as<kType>(sums.data(), i, element * float(contribution.num_rows));  // exact: few rows, few bits
+        value = load_as<kType>(sums.data(), i);
+      }
+      sum = std::fmaf(value, contribution.weight, sum);
+    }
     store_as<kType>(sums.data(), i, sum);
   }
   return sums;
 }
 
-std::vector<std::byte> weighted_sum_nvfp4(const std::vector<std::byte>& row, const std::vector<float>& weights) {
+std::vector<std::byte> weighted_sum_nvfp4(const std::vector<std::byte>& row, const std::vector<Contribution>& contributions) {
   const auto* bf16 = reinterpret_cast<const uint16_t*>(row.data());
   const Nvfp4Layout layout{row.size() / sizeof(uint16_t)};
   std::vector<uint8_t> packet(layout.packet_bytes());
@@ -79,7 +89,9 @@ std::vector<std::byte> weighted_sum_nvfp4(const std::vector<std::byte>& row, con
   std::vector<std::byte> sums(row.size());
   for (size_t i = 0; i < layout.num_elements; i++) {
     float sum = 0;
-    for (const float weight : weights) sum = add_nvfp4_element(layout, packet.data(), i, weight, sum);
+    for (const Contribution& contribution : contributions) {
+      sum = add_nvfp4_element(layout, packet.data(), i, contribution.weight, sum);
+    }
     store_as<DType::kBfloat16>(sums.data(), i, sum);
   }
   return sums;
@@ -89,8 +101,31 @@ bool differs(const std::byte* row, const std::vector<std::byte>& expected) {
   return std::memcmp(row, expected.data(), expected.size()) != 0;
 }
 
+// With each row come the experts that it is for here, and their weights.
+bool labels_differ_flat(const EpRank& rank, const RowRoute& route) {
+  const EpPlan& plan = rank.plan();
+  const Placement placement = rank.spec().placement();
+  const auto topk = size_t(rank.spec().topk), from = size_t(route.token) * topk, to = route.row * topk;
+  std::vector<std::pair<int64_t, float>> expected;
+  for (size_t k = 0; k < topk; k++) {
+    const int expert = int(plan.experts(route.source)[from + k]);
+    if (placement.owner(expert) != rank.rank()) continue;
+    expected.emplace_back(expert - placement.first(rank.rank()), plan.weights(route.source)[from + k]);
+  }
+  std::sort(expected.begin(), expected.end());
+  expected.resize(topk, {-1, 0.0f});
+  for (size_t k = 0; k < topk; k++) {
+    if (rank.arrived_ids()[to + k] != expected[k].first || rank.arrived_weights()[to + k] != expected[k].second) return true;
+  }
+  return false;
+}
+
+bool weight_differs(const EpRank& rank, const RowRoute& route, size_t k) {
+  return rank.arrived_weights()[route.row] != rank.plan().weights(route.source)[size_t(route.token) * size_t(rank.spec().topk) + k];
+}
+
 // Rank-major: with each row come its experts, by their number here, and their weights.
-bool labels_differ(const EpRank& rank, const RowRoute& route) {
+bool labels_differ_rank_major(const EpRank& rank, const RowRoute& route) {
   const EpPlan& plan = rank.plan();
   const Placement placement = rank.spec().placement();
   const auto topk = size_t(rank.spec().topk), from = size_t(route.token) * topk, to = route.row * topk;
@@ -101,6 +136,17 @@ bool labels_differ(const EpRank& rank, const RowRoute& route) {
     if (rank.arrived_weights()[to + k] != plan.weights(route.source)[from + k]) return true;
   }
   return false;
+}
+
+bool labels_differ(const EpRank& rank, const RowRoute& route) {
+  const EpSpec& spec = rank.spec();
+  if (!spec.expert_major()) return spec.high_throughput() ? labels_differ_flat(rank, route) : labels_differ_rank_major(rank, route);
+  if (!spec.high_throughput()) return false;  // expert-major rows of low latency come without
+  // Which of the token's experts has this row? Its weight must be one of theirs.
+  for (size_t k = 0; k < size_t(spec.topk); k++) {
+    if (!weight_differs(rank, route, k)) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -147,7 +193,7 @@ uint64_t count_dispatch_errors(const EpRank& rank) {
     source = route.source, token = route.token;
     num_errors += differs(rank.arrived().row(route.row, spec.arriving_bytes()), expected.row) ||
                   differs(rank.arrived_scales().row(route.row, spec.scale_bytes()), expected.scales) ||
-                  (!spec.expert_major() && labels_differ(rank, route));
+                  labels_differ(rank, route);
   });
   const auto counters = rank.plan().counters(rank.rank());
   for (size_t i = 0; i < counters.size(); i++) num_errors += counters[i] != rank.counters()[i];
@@ -159,10 +205,10 @@ uint64_t count_combine_errors(const EpRank& rank) {
   uint64_t num_errors = 0;
   for (int token = 0; token < spec.tokens; token++) {
     const std::vector<std::byte> row = expected_result(rank, token);
-    const std::vector<float> weights = rank.plan().contributions(rank.rank(), token);
+    const std::vector<Contribution> parts = rank.plan().contributions(rank.rank(), token);
     const std::vector<std::byte> expected =
-        spec.nvfp4() ? weighted_sum_nvfp4(row, weights)
-                     : with_element(spec.element(), [&]<DType kType> { return weighted_sum<kType>(row, weights); });
+        spec.nvfp4() ? weighted_sum_nvfp4(row, parts)
+                     : with_element(spec.element(), [&]<DType kType> { return weighted_sum<kType>(row, parts); });
     num_errors += differs(rank.combined().row(size_t(token), spec.result_bytes()), expected);
   }
   return num_errors;

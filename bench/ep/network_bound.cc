@@ -17,8 +17,15 @@ Result<NetworkBound> NetworkBound::create(EpRank& rank) {
   const auto num_ranks = size_t(spec.ranks);
   const int me = rank.comm().rank();
   std::vector<uint64_t> there(num_ranks * num_ranks), back(num_ranks * num_ranks);  // [from][to]
-  for (const RowRoute& row : rank.plan().rows()) {
-    if (topology.node_of(row.source) == topology.node_of(row.owner)) continue;
+  const EpPlan& plan = rank.plan();
+  if (spec.high_throughput()) {
+    for_each_crossing(plan, [&](int source, int forwarder) {
+      there[size_t(source) * num_ranks + size_t(forwarder)] += spec.arriving_bytes();
+      back[size_t(forwarder) * num_ranks + size_t(source)] += spec.contribution_bytes();
+    });
+  }
+  for (const RowRoute& row : plan.rows()) {
+    if (spec.high_throughput() || topology.node_of(row.source) == topology.node_of(row.owner)) continue;
     const size_t forward = size_t(row.source) * num_ranks + size_t(row.owner);
     if (row.first_to_owner) there[forward] += spec.arriving_bytes() + spec.scale_bytes();
     back[size_t(row.owner) * num_ranks + size_t(row.source)] += spec.contribution_bytes();

@@ -26,21 +26,20 @@ EpRank::~EpRank() {
 
 Status EpRank::allocate() {
   const auto tokens = size_t(spec_.tokens), topk = size_t(spec_.topk);
-  const size_t num_rows = spec_.outer(rank()) * spec_.inner();
-  const size_t most_rows = spec_.outer(0) * spec_.inner();  // a window has one size; rank 0 has the most experts
-  const size_t num_words = spec_.expert_major() ? 0 : num_rows * topk;
+  const size_t num_rows = plan_.num_rows();  // of all ranks: a window has one size
+  const size_t num_labels = !spec_.expert_major() ? num_rows * topk : spec_.high_throughput() ? num_rows : 0;
   const bool windows = spec_.zero_copy;
   SWITCHYARD_ASSIGN(touched_, Buffer::create(comm_, 2 * kTouchedBytes));
   SWITCHYARD_ASSIGN(tokens_, Buffer::create(comm_, tokens * spec_.input_bytes()));
   SWITCHYARD_ASSIGN(indices_, Buffer::create(comm_, tokens * topk * sizeof(int64_t)));
   SWITCHYARD_ASSIGN(weights_, Buffer::create(comm_, tokens * topk * sizeof(float)));
-  SWITCHYARD_ASSIGN(arrived_, Buffer::create(comm_, most_rows * spec_.arriving_bytes(), windows));
-  SWITCHYARD_ASSIGN(arrived_scales_, Buffer::create(comm_, most_rows * spec_.scale_bytes(), windows && spec_.fp8()));
-  SWITCHYARD_ASSIGN(arrived_indices_, Buffer::create(comm_, num_words * sizeof(int32_t)));
-  SWITCHYARD_ASSIGN(arrived_weights_, Buffer::create(comm_, num_words * sizeof(float)));
-  SWITCHYARD_ASSIGN(counters_, Buffer::create(comm_, spec_.outer(rank()) * sizeof(int32_t)));
+  SWITCHYARD_ASSIGN(arrived_, Buffer::create(comm_, num_rows * spec_.arriving_bytes(), windows));
+  SWITCHYARD_ASSIGN(arrived_scales_, Buffer::create(comm_, num_rows * spec_.scale_bytes(), windows && spec_.fp8()));
+  SWITCHYARD_ASSIGN(arrived_indices_, Buffer::create(comm_, num_labels * sizeof(int64_t)));
+  SWITCHYARD_ASSIGN(arrived_weights_, Buffer::create(comm_, num_labels * sizeof(float)));
+  SWITCHYARD_ASSIGN(counters_, Buffer::create(comm_, plan_.counters(rank()).size() * sizeof(int32_t)));
   if (spec_.fp8()) {
-    SWITCHYARD_ASSIGN(results_, Buffer::create(comm_, most_rows * spec_.result_bytes(), windows));
+    SWITCHYARD_ASSIGN(results_, Buffer::create(comm_, num_rows * spec_.result_bytes(), windows));
   }
   SWITCHYARD_ASSIGN(row_scales_, Buffer::create(comm_, spec_.nvfp4() ? num_rows * sizeof(float) : 0));
   SWITCHYARD_ASSIGN(combined_, Buffer::create(comm_, tokens * spec_.result_bytes()));
@@ -76,43 +75,74 @@ Status EpRank::open() {
   config.num_experts = uint32_t(spec_.experts);
   config.max_tokens_per_rank = uint32_t(spec_.tokens);
   config.max_token_bytes = uint32_t(std::max(spec_.arriving_bytes() + spec_.scale_bytes(), spec_.result_bytes()));
+  if (spec_.high_throughput()) {
+    config.algorithm = ep::Algorithm::kHighThroughput;
+    config.max_recv_tokens_per_rank = uint32_t(plan_.num_rows());
+  }
   SWITCHYARD_ASSIGN(group_, ep::Group::create(comm_, config));
-  const auto layout = spec_.expert_major() ? ep::Layout::kExpertMajor : ep::Layout::kRankMajor;
+  const auto layout = spec_.expert_major()      ? ep::Layout::kExpertMajor
+                      : spec_.high_throughput() ? ep::Layout::kFlat
+                                                : ep::Layout::kRankMajor;
   for (auto& handle : handles_) {
     SWITCHYARD_ASSIGN(handle, ep::Handle::create(*group_, layout, spec_.topk));
-    SWITCHYARD_TRY(handle->update(indices_->tensor(DType::kInt64, {size_t(spec_.tokens), size_t(spec_.topk)})));
+    if (!spec_.high_throughput()) SWITCHYARD_TRY(handle->update(routing_tensor()));
   }
   return {};
 }
 
-[[gnu::hot]] Status EpRank::post_dispatch(bool send_only, int handle_idx) {
-  const size_t outer = spec_.outer(rank()), inner = spec_.inner();
-  const auto tokens = size_t(spec_.tokens), hidden = size_t(spec_.hidden), topk = size_t(spec_.topk);
-  ep::DispatchArgs args;
-  args.tokens = tokens_->tensor(spec_.element(), {tokens, hidden});
-  args.out_tokens = arrived_->tensor(spec_.fp8() ? DType::kFloat8E4M3 : spec_.element(), {outer, inner, hidden});
-  if (spec_.fp8()) {
-    args.quant = ep::DispatchQuant::kFusedFp8;
-    args.out_scales = arrived_scales_->tensor(DType::kFloat32, {outer, inner, spec_.num_scales()});
+void EpRank::describe_outputs(ep::DispatchArgs& args) const {
+  const size_t hidden = size_t(spec_.hidden), topk = size_t(spec_.topk), rows = plan_.num_rows();
+  const DType dtype = spec_.fp8() ? DType::kFloat8E4M3 : spec_.element();
+  if (!spec_.expert_major() || spec_.high_throughput()) {
+    args.topk_weights = weights_->tensor(DType::kFloat32, {size_t(spec_.tokens), topk});
   }
+  if (spec_.high_throughput()) {
+    args.out_tokens = arrived_->tensor(dtype, {rows, hidden});
+    if (spec_.expert_major()) {
+      args.out_topk_weights = arrived_weights_->tensor(DType::kFloat32, {rows});
+    } else {
+      args.out_topk_weights = arrived_weights_->tensor(DType::kFloat32, {rows, topk});
+      args.out_topk_idx = arrived_indices_->tensor(DType::kInt64, {rows, topk});
+    }
+    return;
+  }
+  const size_t outer = spec_.outer(rank()), inner = spec_.inner();
+  args.out_tokens = arrived_->tensor(dtype, {outer, inner, hidden});
+  if (spec_.fp8()) args.out_scales = arrived_scales_->tensor(DType::kFloat32, {outer, inner, spec_.num_scales()});
   args.has_layout_info = true;
   if (spec_.expert_major()) {
     args.layout_info.expert_counters = counters_->tensor(DType::kInt32, {outer});
   } else {
-    args.topk_weights = weights_->tensor(DType::kFloat32, {tokens, topk});
     args.out_topk_idx = arrived_indices_->tensor(DType::kInt32, {outer, inner, topk});
     args.out_topk_weights = arrived_weights_->tensor(DType::kFloat32, {outer, inner, topk});
     args.layout_info.src_rank_counters = counters_->tensor(DType::kInt32, {outer});
   }
+}
+
+[[gnu::hot]] Status EpRank::post_dispatch(bool send_only, int handle_idx) {
+  ep::Handle& handle = *handles_[size_t(handle_idx)];
+  if (spec_.high_throughput()) {
+    ep::LayoutInfo info;
+    info.expert_counters = counters_->tensor(DType::kInt32, {plan_.counters(rank()).size()});
+    SWITCHYARD_TRY(handle.update(routing_tensor(), info, stream_ref()));
+  }
+  ep::DispatchArgs args;
+  args.tokens = tokens_->tensor(spec_.element(), {size_t(spec_.tokens), size_t(spec_.hidden)});
+  if (spec_.fp8()) args.quant = ep::DispatchQuant::kFusedFp8;
+  describe_outputs(args);
   args.send_only = send_only;
-  return handles_[size_t(handle_idx)]->dispatch(args, stream_ref());
+  return handle.dispatch(args, stream_ref());
 }
 
 Status EpRank::post_combine() {
   const size_t outer = spec_.outer(rank()), inner = spec_.inner(), hidden = size_t(spec_.hidden);
   ep::CombineArgs args;
-  args.tokens = results().tensor(spec_.element(), {outer, inner, hidden});
   args.out_tokens = combined_->tensor(spec_.element(), {size_t(spec_.tokens), hidden});
+  if (spec_.high_throughput()) {
+    args.tokens = results().tensor(spec_.element(), {plan_.num_rows(), hidden});
+    return handles_[0]->combine(args, stream_ref());
+  }
+  args.tokens = results().tensor(spec_.element(), {outer, inner, hidden});
   args.out_topk_weights = weights_->tensor(DType::kFloat32, {size_t(spec_.tokens), size_t(spec_.topk)});
   if (spec_.nvfp4()) {
     args.quant = ep::CombineQuant::kNvfp4;

@@ -26,7 +26,7 @@ class EpRank {
   int rank() const { return comm_.rank(); }
   StreamRef stream_ref() const { return stream_; }
 
-  // Two handles, as a program with two micro-batches has.
+  // Two handles, as a program with two micro-batches has. High throughput: routing is exchanged first, since it is new every time.
   Status post_dispatch(bool send_only = false, int handle_idx = 0);
   Status post_combine();
   Status complete(int handle_idx) { return handles_[size_t(handle_idx)]->complete(stream_ref()); }
@@ -54,12 +54,17 @@ class EpRank {
 
   size_t memory_bytes() const { return group_->memory_bytes(); }
 
-  // [tokens] rows in; [outer, inner] rows that arrived; what experts made of them; [tokens] rows of the result.
+  // High throughput: rows that this rank sent to other nodes so far.
+  uint64_t num_rail_rows() const { return group_->num_rail_rows(); }
+
+  // [tokens] rows in; rows that arrived; what experts made of them; [tokens] rows of the result.
   const Buffer& tokens() const { return *tokens_; }
   const Buffer& arrived() const { return *arrived_; }
   const Buffer& arrived_scales() const { return *arrived_scales_; }
   // Rank-major only: [ranks, tokens, topk] experts here, or -1, and weights.
   std::span<const int32_t> arrived_indices() const { return arrived_indices_->span<int32_t>(); }
+  // Flat: [rows, topk] the same in 64 bits.
+  std::span<const int64_t> arrived_ids() const { return arrived_indices_->span<int64_t>(); }
   std::span<const float> arrived_weights() const { return arrived_weights_->span<float>(); }
   const Buffer& results() const { return results_ ? *results_ : *arrived_; }
   const Buffer& combined() const { return *combined_; }
@@ -70,6 +75,8 @@ class EpRank {
   Status allocate();
   Status fill_inputs();
   Status open();
+  void describe_outputs(ep::DispatchArgs& args) const;
+  ep::Tensor routing_tensor() const { return indices_->tensor(DType::kInt64, {size_t(spec_.tokens), size_t(spec_.topk)}); }
   static constexpr size_t kTouchedBytes = 64;
 
   const EpSpec spec_;

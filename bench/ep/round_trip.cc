@@ -121,13 +121,21 @@ Result<nlohmann::json> measure_round_trip(EpRank& rank, Meeting& meeting) {
   if (spec.nodes > 1 && spec.net.starts_with("ofi")) {
     SWITCHYARD_ASSIGN(network, NetworkBound::create(rank));
   }
+  const uint64_t rail_rows_before = rank.num_rail_rows();
   SWITCHYARD_ASSIGN(const Samples samples, measure(rank, meeting, bound, network));
+  // Rows of tokens and sums that crossed to other nodes, in one round trip; and how many must.
+  SWITCHYARD_ASSIGN(const uint64_t rail_rows, meeting.sum(rank.num_rail_rows() - rail_rows_before));
   SWITCHYARD_ASSIGN(const std::vector<double> posts, time_posts(rank, meeting, kNumPosts, 0));
   SWITCHYARD_TRY(check());
 
   nlohmann::json result = describe(rank, samples);
   if (network) {
     result["network_bytes"] = {{"dispatch", network->dispatch_bytes()}, {"combine", network->combine_bytes()}};
+  }
+  if (spec.high_throughput() && spec.nodes > 1) {
+    uint64_t num_crossings = 0;
+    for_each_crossing(rank.plan(), [&](int, int) { num_crossings++; });
+    result["network_rows"] = {{"counted", double(rail_rows) / double(spec.iters)}, {"bound", 2 * num_crossings}};
   }
   SWITCHYARD_ASSIGN(const double memory_bytes, meeting.greatest(double(rank.memory_bytes())));
   const Machine machine = this_machine();

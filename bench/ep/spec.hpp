@@ -39,6 +39,7 @@ struct EpSpec {
   bool verify = true;
   bool threads = false;  // ranks are threads of one process
 
+  bool high_throughput() const { return mode == "ht"; }
   bool expert_major() const { return layout == "em"; }
   bool fp8() const { return quant == "fp8"; }
   bool nvfp4() const { return quant == "nvfp4"; }
@@ -56,7 +57,7 @@ struct EpSpec {
   size_t result_bytes() const { return input_bytes(); }
   // What a token's owner has to read of each result.
   size_t contribution_bytes() const { return nvfp4() ? Nvfp4Layout{size_t(hidden)}.packet_bytes() : result_bytes(); }
-  // Rows of an output tensor: [outer, inner, hidden].
+  // Rows of a low-latency output tensor: [outer, inner, hidden].
   size_t outer(int rank) const { return size_t(expert_major() ? placement().num_local(rank) : ranks); }
   size_t inner() const { return expert_major() ? size_t(ranks) * size_t(tokens) : size_t(tokens); }
 };
@@ -73,6 +74,13 @@ inline Status validate(const EpSpec& spec) {
 #else
     if (!spec.threads) return Status::internal("ranks that share a GPU are threads of one process");
 #endif
+  }
+  if (spec.layout == "flat" ? !spec.high_throughput() : spec.layout == "rm" && spec.high_throughput()) {
+    return Status::invalid_argument(text("--layout ", spec.layout, " with --mode ", spec.mode,
+                                         ": low latency (ll) has em and rm, high throughput (ht) has flat and em"));
+  }
+  if (spec.high_throughput() && (spec.quant != "none" || spec.platform != "host")) {
+    return Status::invalid_argument("--mode ht moves plain rows on --platform host: leave --quant and --platform out");
   }
   if (spec.topk > spec.experts) {
     return Status::invalid_argument(

@@ -67,7 +67,7 @@ Result<uint64_t> HtGroup::max_slots() const {
 Status HtGroup::make_state() {
   const Topology& topology = comm_.topology();
   const int max_local = num_local_experts(0);  // the first ranks hold most
-  GroupState state{};
+  HtState state{};
   SWITCHYARD_TRY(make_control(view_, HtBoard{max_local}.num_words(), state, sizeof(state)));
 
   SWITCHYARD_ASSIGN(const uint64_t slots, max_slots());
@@ -118,6 +118,8 @@ Status HtGroup::make_state() {
   view_.drops = drops();
   return {};
 }
+
+uint64_t HtGroup::num_rail_rows() const { return view_.ht_state().num_rail_rows; }
 
 HtRecord HtGroup::record_layout(int topk) const {
   return {num_ranks(), max_tokens(), topk, view_.max_local, view_.num_rail_sources};

@@ -15,6 +15,10 @@ struct RailEnd {
   int32_t closed;  // and heard
 };
 
+struct HtState : GroupState {
+  uint64_t num_rail_rows;  // of tokens and sums, sent to other nodes so far
+};
+
 struct HtGroupView : GroupView {
   HtLayout layout;
   char* const* payload;  // [num_ranks] payload window of every rank; null where only the network reaches
@@ -31,6 +35,7 @@ struct HtGroupView : GroupView {
   int32_t budget;  // rows that a rank receives at most; INT32_MAX: the caller looks first
   int32_t drops;   // what is over the budget is dropped; else it is an error
 
+  SWITCHYARD_HD HtState& ht_state() const { return *static_cast<HtState*>(state); }
   SWITCHYARD_HD int node_size(int n) const { return node_first[n + 1] - node_first[n]; }
   SWITCHYARD_HD int first_local() const { return node_first[node]; }
   SWITCHYARD_HD int end_local() const { return node_first[node + 1]; }

@@ -68,6 +68,7 @@ class RailSender {
     const HtLayout& layout = c_.group().layout;
     const uint64_t offset = ring_.offset(end_.num_sent);
     const uint64_t num_bytes = (end_.num_packed - end_.num_sent) * ring_.row_bytes;
+    if (c_.op.kind != HtKind::kRoute) c_.group().ht_state().num_rail_rows += end_.num_packed - end_.num_sent;
     end_.num_sent = end_.num_packed;
     SWITCHYARD_KERNEL_FAILPOINT("ht.rail.before_put");
     if (c_.masked(peer_)) return;
