@@ -181,17 +181,5 @@ TEST(NcclEpAbort, EndsADispatchThatWaitsForAMissingRank) {
   });
 }
 
-TEST(NcclEpGroup, HighThroughputIsRefusedUntilItIsThere) {
-  const CommRanks ranks(1);
-  ranks.on_all([&](int rank) {
-    ncclEpGroupConfig_t config = group_config_for(small_shape(1, Layout::kExpertMajor));
-    config.algorithm = NCCL_EP_ALGO_HIGH_THROUGHPUT;
-    ncclEpGroup_t group = nullptr;
-    EXPECT_EQ(ncclEpCreateGroup(&group, ranks.comm(rank), &config), ncclInvalidUsage);
-    EXPECT_EQ(group, nullptr);
-    EXPECT_NE(std::string(ncclGetLastError(ranks.comm(rank))).find("LOW_LATENCY"), std::string::npos);
-  });
-}
-
 }  // namespace
 }  // namespace switchyard::testing

@@ -5,7 +5,8 @@ if(TARGET sy_oracle AND NOT SWITCHYARD_CUDA)
   target_link_libraries(ep_rank PUBLIC switchyard_flags sy_oracle GTest::gtest)
 
   switchyard_test(nccl_ep_test nccl_ep_round_trip_test.cc nccl_ep_group_misuse_test.cc nccl_ep_dispatch_misuse_test.cc
-    nccl_ep_recipe_misuse_test.cc nccl_ep_combine_misuse_test.cc nccl_ep_mask_test.cc LIBS ep_rank TIMEOUT 180)
+    nccl_ep_recipe_misuse_test.cc nccl_ep_combine_misuse_test.cc nccl_ep_mask_test.cc nccl_ep_ht_test.cc
+    nccl_ep_ht_misuse_test.cc LIBS ep_rank TIMEOUT 180)
   switchyard_test(host_nccl_test host_nccl_test.cc LIBS ep_rank TIMEOUT 180)
   switchyard_test(lifetime_test lifetime_test.cc LIBS ep_rank TIMEOUT 180)
 endif()
