@@ -73,7 +73,7 @@ struct KernelsOf {
   // What a stream's task does (src/ep/ll_launch_host.cc).
   static void low_latency(const ModelPlatform& base, int warp_idx, int num_warps, const ep::LlOp& op) {
     const Platform p(base, warp_idx, num_warps);
-    if (op.group.masks_enabled && op.part != ep::LlPart::kReceive) ep::run_admission(p, op);
+    if (op.group.masks_enabled && op.part != ep::LlPart::kReceive) ep::run_admission(p, op.group, ep::Admission::kAdopt, 0);
     if (op.kind == ep::LlKind::kDispatch) ep::run_dispatch(p, op);
     else ep::run_combine(p, op);
   }
