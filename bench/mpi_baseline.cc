@@ -17,6 +17,7 @@
 
 #include "base/clock.hpp"
 #include "bench/machine.hpp"
+#include "bench/mpi_flat_round_trip.hpp"
 #include "bench/mpi_round_trip.hpp"
 #include "bench/routing.hpp"
 #include "bench/stats.hpp"
@@ -30,6 +31,7 @@ struct Options {
   int num_iters = 30;
   int num_warmup = 5;
   RoutingSpec routing;
+  bool flat = false;
   std::string json_path;
 };
 
@@ -46,6 +48,7 @@ void add_options(CLI::App& app, Options& options) {
   app.add_option("--seed", options.routing.seed, "seed of routing, weights and rows");
   app.add_option("--iters", options.num_iters, "timed iterations")->check(CLI::Range(1, 1'000'000));
   app.add_option("--warmup", options.num_warmup, "iterations before them")->check(CLI::Range(0, 1'000'000));
+  app.add_flag("--flat", options.flat, "one row per token and rank, instead of one per expert");
   app.add_option("--json", options.json_path, "also write the result to this file");
 }
 
@@ -134,7 +137,8 @@ struct Times {
   std::vector<double> dispatch_us, combine_us, round_trip_us;
 };
 
-Times measure(MpiRoundTrip& trip, int num_iters) {
+template <class Trip>
+Times measure(Trip& trip, int num_iters) {
   Times times;
   for (int i = 0; i < num_iters; i++) {
     MPI_Barrier(MPI_COMM_WORLD);
@@ -164,12 +168,11 @@ nlohmann::json percentiles(const std::vector<double>& samples) {
   return {{"p50", percentile(samples, 50)}, {"p95", percentile(samples, 95)}};
 }
 
-nlohmann::json describe(const Options& options, const Times& times, const Job& job, uint64_t num_errors) {
+nlohmann::json describe(const Options& options, const Times& times, const Job& job, uint64_t num_rows, uint64_t num_errors) {
   char version[MPI_MAX_LIBRARY_VERSION_STRING];
   int version_length = 0;
   MPI_Get_library_version(version, &version_length);
   const Machine machine = this_machine();
-  const uint64_t num_rows = uint64_t(job.num_ranks) * uint64_t(options.num_tokens) * uint64_t(options.routing.topk);
   return {{"bench", "mpi_baseline"},
           {"machine",
            {{"cpu", machine.cpu_model}, {"cores", machine.num_cores}, {"memory_bytes", machine.memory_bytes}}},
@@ -184,6 +187,7 @@ nlohmann::json describe(const Options& options, const Times& times, const Job& j
           {"seed", options.routing.seed},
           {"iters", options.num_iters},
           {"warmup", options.num_warmup},
+          {"layout", options.flat ? "flat" : "em"},
           {"bytes_each_way", num_rows * uint64_t(options.hidden) * 2},
           {"dispatch_us", percentiles(times.dispatch_us)},
           {"combine_us", percentiles(times.combine_us)},
@@ -208,10 +212,13 @@ void print(const nlohmann::json& result) {
              result["errors"].get<uint64_t>());
 }
 
-int run(const Options& options, const Job& job) {
+struct Outcome {
+  Times times;
+  uint64_t num_rows, num_errors;  // over all ranks
+};
+
+Outcome run_by_expert(const Options& options, const Job& job, const Routing& routing, const Tokens& tokens) {
   const Placement placement{options.routing.num_experts, job.num_ranks};
-  const Routing routing(options.routing);
-  const Tokens tokens = make_tokens(routing, options, job.rank);
   MpiRoundTrip trip(MPI_COMM_WORLD, placement, tokens);
   trip.dispatch();
   run_experts(trip, placement, job.rank, tokens.hidden);
@@ -222,12 +229,61 @@ int run(const Options& options, const Job& job) {
   // What is checked below must come from the timed iterations.
   trip.expert_input.poison();
   trip.combined.poison();
-  const Times times = measure(trip, options.num_iters);
-  const uint64_t num_errors =
-      sum_over_ranks(count_dispatch_errors(trip, routing, options, placement, job.rank) +
-                     count_combine_errors(trip, tokens, options.routing.num_experts));
+  Times times = measure(trip, options.num_iters);
+  const uint64_t num_errors = count_dispatch_errors(trip, routing, options, placement, job.rank) +
+                              count_combine_errors(trip, tokens, options.routing.num_experts);
+  return {std::move(times), sum_over_ranks(trip.num_received()), sum_over_ranks(num_errors)};
+}
+
+// Experts hand back what they were given: a token's sum is as many times its row as it has ranks.
+Outcome run_flat(const Options& options, const Job& job, const Routing& routing, const Tokens& tokens) {
+  const Placement placement{options.routing.num_experts, job.num_ranks};
+  MpiFlatRoundTrip trip(MPI_COMM_WORLD, placement, tokens);
+  for (int i = 0; i < options.num_warmup + 1; i++) {
+    trip.dispatch();
+    trip.combine();
+  }
+  trip.rows.poison();
+  trip.combined.poison();
+  Times times = measure(trip, options.num_iters);
+  const auto topk = size_t(options.routing.topk);
+  std::vector<int64_t> experts(topk);
+  std::vector<float> weights(topk);
+  std::vector<uint16_t> expected(tokens.hidden);
+  uint64_t num_errors = 0;
+  size_t row = 0;
+  for (int source = 0; source < job.num_ranks; source++) {
+    for (int t = 0; t < options.num_tokens; t++) {
+      routing.token(source, t, experts, weights);
+      std::vector<int> owners;
+      for (const int64_t expert : experts) {
+        const int owner = placement.owner(int(expert));
+        if (std::find(owners.begin(), owners.end(), owner) == owners.end()) owners.push_back(owner);
+      }
+      routing.row(source, t, expected);
+      if (std::find(owners.begin(), owners.end(), job.rank) != owners.end()) {
+        num_errors += row >= trip.num_received() || memcmp(trip.rows.row(row), expected.data(), expected.size() * 2) != 0;
+        row++;
+      }
+      if (source != job.rank) continue;
+      bool wrong = false;
+      for (size_t i = 0; i < tokens.hidden; i++) {
+        wrong |= trip.combined.row(size_t(t))[i] != float_to_bf16(bf16_to_float(expected[i]) * float(owners.size()));
+      }
+      num_errors += wrong;
+    }
+  }
+  num_errors += row != trip.num_received();
+  return {std::move(times), sum_over_ranks(trip.num_received()), sum_over_ranks(num_errors)};
+}
+
+int run(const Options& options, const Job& job) {
+  const Routing routing(options.routing);
+  const Tokens tokens = make_tokens(routing, options, job.rank);
+  const auto [times, num_rows, num_errors] =
+      options.flat ? run_flat(options, job, routing, tokens) : run_by_expert(options, job, routing, tokens);
   if (job.rank != 0) return num_errors == 0 ? 0 : 1;
-  const nlohmann::json result = describe(options, times, job, num_errors);
+  const nlohmann::json result = describe(options, times, job, num_rows, num_errors);
   print(result);
   if (!options.json_path.empty() && !(std::ofstream(options.json_path) << result.dump(2) << '\n')) {
     fmt::print(stderr, "mpi_baseline: cannot write '{}'; name a file in a folder that exists\n", options.json_path);

@@ -3,6 +3,7 @@
 
 #include "bench/ep/bound_run.hpp"
 #include "bench/ep/check.hpp"
+#include "bench/ep/gather_scatter.hpp"
 #include "bench/ep/jobs.hpp"
 #include "bench/ep/network_bound.hpp"
 #include "bench/machine.hpp"
@@ -16,6 +17,7 @@ constexpr int kNumPosts = 50;
 struct Samples {
   std::vector<double> dispatch, combine, round_trip;  // ns
   BoundSamples bound_dispatch, bound_combine;
+  std::vector<double> gather_scatter;  // round trips of that baseline, where asked for
   std::vector<double> network_dispatch, network_combine;  // where a network is in the way whose raw speed can be measured
 };
 
@@ -45,7 +47,8 @@ Status sample_bound(const EpBound& bound, Meeting& meeting, Samples& samples) {
 }
 
 // Bounds and operations in turns, so that whatever else the machine does meets both.
-Result<Samples> measure(EpRank& rank, Meeting& meeting, const EpBound& bound, std::optional<NetworkBound>& network) {
+Result<Samples> measure(EpRank& rank, Meeting& meeting, const EpBound& bound, std::optional<NetworkBound>& network,
+                        GatherScatter* gather_scatter) {
   Samples samples;
   for (int i = 0; i < rank.spec().iters; i++) {
     SWITCHYARD_TRY(sample_bound(bound, meeting, samples));
@@ -56,6 +59,11 @@ Result<Samples> measure(EpRank& rank, Meeting& meeting, const EpBound& bound, st
       samples.network_combine.push_back(back_ns);
     }
     const auto touch = [&] { return rank.touch_stream(); };
+    if (gather_scatter != nullptr) {
+      SWITCHYARD_ASSIGN(const double there_ns, meeting.time([&] { return gather_scatter->dispatch(); }, touch));
+      SWITCHYARD_ASSIGN(const double back_ns, meeting.time([&] { return gather_scatter->combine(); }, touch));
+      samples.gather_scatter.push_back(there_ns + back_ns);
+    }
     SWITCHYARD_ASSIGN(const double dispatch_ns, meeting.time([&] { return rank.dispatch(); }, touch));
     SWITCHYARD_ASSIGN(const double combine_ns, meeting.time([&] { return rank.combine(); }, touch));
     samples.dispatch.push_back(dispatch_ns);
@@ -121,8 +129,16 @@ Result<nlohmann::json> measure_round_trip(EpRank& rank, Meeting& meeting) {
   if (spec.nodes > 1 && spec.net.starts_with("ofi")) {
     SWITCHYARD_ASSIGN(network, NetworkBound::create(rank));
   }
+  std::unique_ptr<GatherScatter> gather_scatter;
+  if (spec.gather_scatter) {
+    SWITCHYARD_ASSIGN(gather_scatter, GatherScatter::create(rank));
+    SWITCHYARD_TRY(gather_scatter->dispatch());
+    SWITCHYARD_TRY(gather_scatter->combine());
+    SWITCHYARD_ASSIGN(const uint64_t found, meeting.sum(gather_scatter->count_errors()));
+    num_errors += found;
+  }
   const uint64_t rail_rows_before = rank.num_rail_rows();
-  SWITCHYARD_ASSIGN(const Samples samples, measure(rank, meeting, bound, network));
+  SWITCHYARD_ASSIGN(const Samples samples, measure(rank, meeting, bound, network, gather_scatter.get()));
   // Rows of tokens and sums that crossed to other nodes, in one round trip; and how many must.
   SWITCHYARD_ASSIGN(const uint64_t rail_rows, meeting.sum(rank.num_rail_rows() - rail_rows_before));
   SWITCHYARD_ASSIGN(const std::vector<double> posts, time_posts(rank, meeting, kNumPosts, 0));
@@ -151,6 +167,12 @@ Result<nlohmann::json> measure_round_trip(EpRank& rank, Meeting& meeting) {
                    {"load", load},
                    {"memory_bytes", machine.memory_bytes}}},
                  {"build", this_build()}});
+  if (gather_scatter) {
+    const double p50_us = percentile(samples.gather_scatter, 50) / 1e3;
+    result["baselines"].push_back({{"name", "all-gather + reduce-scatter"},
+                                   {"round_trip_us", percentiles_us(samples.gather_scatter)},
+                                   {"speedup", p50_us / result["round_trip_us"]["p50"].get<double>()}});
+  }
   return result;
 }
 
