@@ -184,9 +184,9 @@ TEST(HtCombine, GetsNothingFromANodeThatDroppedAllItsRows) {
   EXPECT_EQ(combined.tokens[1], bf16({35, 46, 50, 60}));
 }
 
-// Rank 1, another node, has room for both tokens' rows of expert 2 and none for expert 3, which the token names first:
-// that is where the sum of the node belongs all the same, 2^30 - 2^30 + 1.
-TEST(HtCombine, MeetsARemoteNodeAtADroppedRow) {
+// Rank 1, another node, has room for both tokens' rows of expert 2 and none for expert 3, which the token names first.
+// It is as if it had not: the sum of that node comes last, -2^30 + 1 + 2^30.
+TEST(HtCombine, DoesNotMeetARemoteNodeAtADroppedRow) {
   HtCase c;
   c.num_ranks = 2;
   c.num_experts = 4;
@@ -204,7 +204,12 @@ TEST(HtCombine, MeetsARemoteNodeAtADroppedRow) {
   const HtExpertOutputs outputs{
       .rows = {encode_row(DType::kFloat32, Floats{-kBig, 1}), encode_row(DType::kFloat32, Floats{kBig, 5})},
       .weight_gradients = {Floats(2, 0), Floats(2, 0)}};
-  EXPECT_EQ(combine(c, outputs).tokens[0], encode_row(DType::kFloat32, Floats{1}));
+  EXPECT_EQ(combine(c, outputs).tokens[0], encode_row(DType::kFloat32, Floats{0}));
+  c.budget = 3;  // now there is room for the row of expert 3, and the sum comes first: 2^30 - 2^30 + 1
+  const HtExpertOutputs roomy{
+      .rows = {encode_row(DType::kFloat32, Floats{-kBig, 1}), encode_row(DType::kFloat32, Floats{kBig, 7, 0})},
+      .weight_gradients = {Floats(2, 0), Floats(3, 0)}};
+  EXPECT_EQ(combine(c, roomy).tokens[0], encode_row(DType::kFloat32, Floats{1}));
 }
 
 }  // namespace

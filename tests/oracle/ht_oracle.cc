@@ -137,9 +137,8 @@ class TokenSum {
     std::vector<float> sums = zeros();
     std::set<int> met;
     for (int k = 0; k < c_.topk; ++k) {
-      const int64_t expert = expert_of(k);
-      if (expert < 0) continue;
-      const int node = c_.node_of(c_.owner(expert));
+      if (!has_row(k)) continue;
+      const int node = node_of(k);
       if (node == home) {
         add_entry(k, sums);
       } else if (met.insert(node).second) {
@@ -154,33 +153,28 @@ class TokenSum {
     return std::vector<float>(c_.combine_row_bytes() / dtype_bytes(c_.combine_dtype), 0.0f);
   }
   int64_t expert_of(int k) const { return c_.topk_idx[token_.rank][token_.token_idx * c_.topk + k]; }
-  // Where the entry's row is.
-  std::pair<int, int64_t> place_of(int k) const {
-    return {c_.owner(expert_of(k)), dispatch_.slots[token_.rank][token_.token_idx * c_.topk + k]};
-  }
+  bool has_row(int k) const { return slot_of(k) >= 0; }
+  int64_t slot_of(int k) const { return dispatch_.slots[token_.rank][token_.token_idx * c_.topk + k]; }
+  int owner_of(int k) const { return c_.owner(expert_of(k)); }
+  int node_of(int k) const { return c_.node_of(owner_of(k)); }
 
-  // What a remote node sends; empty if it has no row of the token.
+  // What another node sends.
   std::vector<float> partial_of(int node) const {
     std::vector<float> sums = zeros();
-    bool has_rows = false;
     for (int k = 0; k < c_.topk; ++k) {
-      if (expert_of(k) < 0 || c_.node_of(c_.owner(expert_of(k))) != node) continue;
-      has_rows |= add_entry(k, sums);
+      if (has_row(k) && node_of(k) == node) add_entry(k, sums);
     }
-    if (!has_rows) return {};
     return decode_row(c_.combine_dtype, encode_row(c_.combine_dtype, sums));
   }
 
-  // Adds the entry's row, unless there is none or an earlier entry had the same.
-  bool add_entry(int k, std::vector<float>& sums) const {
-    const auto [rank, slot] = place_of(k);
-    if (slot < 0) return false;
+  // Adds the entry's row, unless an earlier entry had the same.
+  void add_entry(int k, std::vector<float>& sums) const {
     for (int earlier = 0; earlier < k; ++earlier) {
-      if (expert_of(earlier) >= 0 && place_of(earlier) == std::pair{rank, slot}) return false;
+      if (slot_of(earlier) == slot_of(k) && owner_of(earlier) == owner_of(k)) return;
     }
     const size_t row_bytes = c_.combine_row_bytes();
-    add(decode_row(c_.combine_dtype, std::span(outputs_.rows[rank]).subspan(slot * row_bytes, row_bytes)), sums);
-    return true;
+    add(decode_row(c_.combine_dtype, std::span(outputs_.rows[owner_of(k)]).subspan(slot_of(k) * row_bytes, row_bytes)),
+        sums);
   }
 
   static void add(const std::vector<float>& row, std::vector<float>& sums) {

@@ -56,8 +56,9 @@ struct HtExpertOutputs {
 
 struct HtCombine {
   // [rank] rows of combine_row_bytes(), num_tokens[rank] of them. Per element FP32, starting from 0: one pass over the
-  // token's entries, a row of the own node is added where it is met first; where another node is met first, the sum of
-  // the rows there, worked out in the same way and rounded to the combine's type, is added. One rounding at the end.
+  // token's entries that have a row. A row of the own node is added where it is met first; where one of another node is
+  // met first, the sum of all rows there, worked out in the same way and rounded to the combine's type, is added. One
+  // rounding at the end.
   std::vector<std::vector<uint8_t>> tokens;
   // [rank][token * topk + k], backward only: the gradient that the expert of the entry gave; 0 without one.
   std::vector<std::vector<float>> weight_gradients;
