@@ -13,6 +13,7 @@ asan_sets=(
   "nccl_ep_test lifetime_test"
   "bootstrap_test handshake_test frame_test"
   "ll_interleave_test"
+  "ht_smoke_test ht_backward_test ht_memory_test ht_interleave_test"
   "net_endpoint_test signal_order_test net_fault_test net_checksum_test net_proxy_test"
   "device_test stream_test rows_test"
 )
@@ -20,9 +21,9 @@ areas="oracle;ep;capi;comm;net;device;platform"
 
 programs() {
   if [[ $1 == tsan ]]; then
-    echo ll_tsan_test ll_interleave_test net_proxy_test net_endpoint_test device_test
+    echo ll_tsan_test ll_interleave_test ht_tsan_test net_proxy_test net_endpoint_test device_test
   elif [[ -n ${SWITCHYARD_SANITIZE_ALL:-} ]]; then
-    echo "${asan_sets[*]} ll_random_test ll_matrix_test"
+    echo "${asan_sets[*]} ll_random_test ll_matrix_test ht_random_test ht_matrix_test"
   else
     echo "${asan_sets[$(($(date +%s) / 86400 % ${#asan_sets[@]}))]}"
   fi

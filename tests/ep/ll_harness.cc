@@ -1,21 +1,11 @@
 #include "ep/ll_harness.hpp"
 
 #include <algorithm>
-#include <cstdio>
-#include <cstring>
 
 namespace switchyard::testing {
 namespace {
 
-constexpr uint8_t kUntouched = 0xa5;
-constexpr uint8_t kOverwritten = 0x11;
-constexpr size_t kWindowMargin = 64;
-
 size_t index_bytes(const oracle::Case& c) { return c.int32_indices ? sizeof(int32_t) : sizeof(int64_t); }
-
-void warn(const Status& status) {
-  if (!status.ok()) fprintf(stderr, "%s\n", status.to_string().c_str());
-}
 
 }  // namespace
 
@@ -63,57 +53,6 @@ ep::GroupConfig group_config_for(const oracle::Shape& shape) {
   config.timeout_ns = 60 * kSecond;
   return config;
 }
-
-// ---- Buffer ----
-
-Buffer::Buffer(Communicator& comm, size_t num_bytes, bool window)
-    : comm_(comm), num_bytes_(num_bytes), allocated_(std::max<size_t>(num_bytes, 16)) {
-  if (window) {
-    const auto sizes = comm.exchange(uint64_t(num_bytes));
-    for (const uint64_t size : sizes.value()) allocated_ = std::max<size_t>(allocated_, size);
-    window_start_ = kWindowMargin;
-    allocated_ += 2 * kWindowMargin;
-    offset_ = (allocated_ - num_bytes) / 16 * 16;
-  }
-  base_ = static_cast<uint8_t*>(comm.runtime().allocate(allocated_).value());
-  if (comm.runtime().kind() == Runtime::Kind::kCuda) copy_ = std::make_unique<uint8_t[]>(allocated_);
-  host_ = copy_ ? copy_.get() : base_;
-  if (window) window_ = comm.register_window(base_ + window_start_, allocated_ - window_start_).value();
-}
-
-Buffer::~Buffer() {
-  if (window_ != nullptr) warn(comm_.deregister_window(window_));
-  warn(comm_.runtime().free(base_));
-}
-
-void Buffer::fill(uint8_t value) {
-  filled_with_ = value;
-  std::memset(host_, value, allocated_);
-  to_device();
-}
-
-void Buffer::to_device() const {
-  if (copy_) warn(comm_.runtime().upload(base_, copy_.get(), allocated_));
-}
-void Buffer::from_device() const {
-  if (copy_) warn(comm_.runtime().download(copy_.get(), base_, allocated_));
-}
-
-ep::Tensor Buffer::tensor(DType dtype, std::initializer_list<size_t> sizes) const {
-  return window_ ? ep::Tensor::in(*window_, offset_ - window_start_, dtype, sizes)
-                 : ep::Tensor::of(base_ + offset_, dtype, sizes);
-}
-
-std::string Buffer::margin_fault(const char* name) const {
-  const auto untouched = [&](uint8_t byte) { return byte == filled_with_; };
-  if (std::all_of(host_, host_ + offset_, untouched) &&
-      std::all_of(host_ + offset_ + num_bytes_, host_ + allocated_, untouched)) {
-    return "";
-  }
-  return text("rank ", comm_.rank(), ": bytes around ", name, " were written");
-}
-
-// ---- LlRank ----
 
 LlRank::LlRank(Communicator& comm, StreamRef stream, const LlScenario& scenario, bool windows)
     : comm_(comm),

@@ -7,8 +7,10 @@
 #include <string>
 #include <vector>
 
+#include "ep/buffer.hpp"
 #include "ep/group.hpp"
 #include "ep/handle.hpp"
+#include "ep/steps.hpp"
 #include "oracle/dense.hpp"
 #include "oracle/generators.hpp"
 
@@ -37,48 +39,6 @@ struct LlMode {
 };
 
 ep::GroupConfig group_config_for(const oracle::Shape& shape);
-
-// A tensor's memory, of the communicator's runtime. A window starts some way into its allocation, and the tensor lies
-// at the window's end, so that its offset differs between ranks where its size does; what is around the tensor is its
-// margin, which nobody may write.
-// Where the host can't address that memory (CUDA), span() is a copy of it, which to_device() and from_device() move;
-// on the host platform there is no copy and both do nothing.
-class Buffer {
- public:
-  // COLLECTIVE with `window`: one size is agreed on.
-  Buffer(Communicator& comm, size_t num_bytes, bool window = false);
-  ~Buffer();
-  Buffer(const Buffer&) = delete;
-  Buffer& operator=(const Buffer&) = delete;
-
-  void fill(uint8_t value);
-  template <class T>
-  void load(const std::vector<T>& values) {
-    std::copy(values.begin(), values.end(), span<T>().begin());
-    to_device();
-  }
-  void to_device() const;
-  void from_device() const;
-  template <class T = uint8_t>
-  std::span<T> span() const {
-    return {reinterpret_cast<T*>(host_ + offset_), num_bytes_ / sizeof(T)};
-  }
-  ep::Tensor tensor(DType dtype, std::initializer_list<size_t> sizes) const;
-  // Empty, or that the margin is no longer what fill() made it.
-  std::string margin_fault(const char* name) const;
-
- private:
-  Communicator& comm_;
-  size_t num_bytes_;
-  size_t allocated_;
-  size_t window_start_ = 0;  // in the allocation
-  size_t offset_ = 0;        // of the tensor in the allocation
-  uint8_t* base_;
-  std::unique_ptr<uint8_t[]> copy_;  // null where host_ is base_
-  uint8_t* host_;
-  uint8_t filled_with_ = 0;
-  Window* window_ = nullptr;
-};
 
 // One rank's side of a scenario: its buffers and the calls it makes with them. Steps only post; outputs may be checked
 // when the stream is through with them.
@@ -124,42 +84,6 @@ class LlRank {
   Buffer out_tokens_, out_scales_, out_idx_, out_weights_, counters_;
   Buffer results_, row_scales_, combined_;
   std::unique_ptr<ep::Handle> handle_;
-};
-
-// One rank's steps up to the first that fails, which frees the others from waiting by aborting the communicator.
-class Steps {
- public:
-  explicit Steps(Communicator& comm) : comm_(comm) {}
-  bool operator()(const std::string& fault) {
-    if (fault.empty() || !fault_.empty()) return fault_.empty();
-    fault_ = text("rank ", comm_.rank(), ": ", fault);
-    comm_.abort(fault_);
-    return false;
-  }
-  bool operator()(const Status& status) { return (*this)(status.ok() ? "" : status.to_string()); }
-  template <class T>
-  bool operator()(const Result<T>& result) {
-    return (*this)(result.status());
-  }
-  bool ok() const { return fault_.empty(); }
-  // Ends the rank's part: destroys handles, group and buffers, in this order. COLLECTIVE. Returns the first fault;
-  // after one nothing is destroyed, because other ranks of this process may still be in an operation that uses this
-  // rank's windows.
-  template <class... Ranks>
-  std::string leave(Result<std::unique_ptr<ep::Group>> group, std::unique_ptr<Ranks>... ranks) {
-    if (ok()) {
-      (ranks->close(), ...);
-      group.value().reset();
-    } else {
-      if (group.ok()) (void)group.value().release();
-      ((void)ranks.release(), ...);
-    }
-    return fault_;
-  }
-
- private:
-  Communicator& comm_;
-  std::string fault_;
 };
 
 // One rank's part of a scenario on a group of its own; all ranks call it. Empty, or what differed first.

@@ -2,14 +2,13 @@
 // depend on any of that: order, results, the memory around the caller's.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <thread>
 #include <vector>
 
 #include "ep/ll_harness.hpp"
+#include "support/counting_allocator.hpp"
 #include "support/guarded_runtime.hpp"
 #include "support/thread_ranks.hpp"
 
@@ -380,25 +379,6 @@ TEST(LowLatencyMemory, ACombineBeforeAnyDispatchIsRefused) {
   self.close();
 }
 
-// An allocator that hands out dirty memory and knows what it gave away.
-struct CountingAllocator {
-  static int allocate(void** memory, size_t num_bytes, void* context) {
-    *memory = aligned_alloc(64, round_up(std::max<size_t>(num_bytes, 1), 64));
-    std::memset(*memory, 0xcd, num_bytes);
-    auto* const self = static_cast<CountingAllocator*>(context);
-    ++self->num_allocated;
-    ++self->num_live;
-    return 0;
-  }
-  static int free(void* memory, void* context) {
-    ::free(memory);
-    --static_cast<CountingAllocator*>(context)->num_live;
-    return 0;
-  }
-  int num_allocated = 0;
-  int num_live = 0;
-};
-
 TEST(LowLatencyMemory, ACallersAllocatorGetsBackAllItGave) {
   const ThreeScenarios scenarios(3, Layout::kRankMajor);
   ThreadRanks ranks(3);
@@ -408,19 +388,19 @@ TEST(LowLatencyMemory, ACallersAllocatorGetsBackAllItGave) {
     auto self = std::make_unique<LlRank>(comm, ranks.stream_ref(rank), scenarios.a, /*windows=*/false);
     Steps steps(comm);
     ep::GroupConfig config = group_config_for(scenarios.a.c);
-    config.alloc = {&CountingAllocator::allocate, &CountingAllocator::free, &allocator};
+    config.alloc = allocator.config();
     auto group = ep::Group::create(comm, config);
     steps(group) && steps(self->open(*group.value())) && steps(self->run_dispatch()) && steps(self->run_combine(true));
     EXPECT_EQ(steps.leave(std::move(group), std::move(self)), "");
-    EXPECT_GT(allocator.num_allocated, 0);
-    EXPECT_EQ(allocator.num_live, 0);
+    EXPECT_GT(allocator.num_allocated(), 0);
+    EXPECT_EQ(allocator.num_live(), 0);
   });
 }
 
 TEST(LowLatencyMemory, AnAllocatorThatFailsMakesTheGroupFail) {
   ThreadRanks ranks(1);
   ep::GroupConfig config = group_config_for(shape_with(1, Layout::kRankMajor, 2));
-  config.alloc = {[](void**, size_t, void*) { return 2; }, &CountingAllocator::free, nullptr};
+  config.alloc = {[](void**, size_t, void*) { return 2; }, [](void*, void*) { return 0; }, nullptr};
   const auto group = ep::Group::create(ranks.comm(0), config);
   EXPECT_EQ(group.status().code(), Code::kDeviceError);
 }

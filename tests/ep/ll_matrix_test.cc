@@ -4,9 +4,9 @@
 
 #include <iostream>
 #include <memory>
-#include <random>
 #include <set>
 
+#include "ep/draw.hpp"
 #include "ep/ll_harness.hpp"
 #include "support/thread_ranks.hpp"
 
@@ -30,8 +30,6 @@ constexpr int kTopks[] = {1, 2, 5, 8, 9, 31, 33, 64};
 constexpr int kNumTokens[] = {1, 2, 3, 7, 16, 33, 64, 127, 130};
 // Row widths in units of 16 bytes: one vector, odd numbers, cache lines and beyond, a real model.
 constexpr int kRowUnits[] = {1, 3, 7, 8, 33, 66, 128, 448};
-enum class Experts { kDivide, kUneven, kOnlyTopk, kFewerThanRanks };
-constexpr Experts kExperts[] = {Experts::kDivide, Experts::kUneven, Experts::kOnlyTopk, Experts::kFewerThanRanks};
 
 struct Recipe {
   DispatchRecipe dispatch = DispatchRecipe::kNone;
@@ -73,33 +71,6 @@ struct MatrixCase {
                 ", seed ", seed);
   }
 };
-
-// Draws from short lists; the same on every machine.
-class Draw {
- public:
-  explicit Draw(uint64_t seed) : engine_(seed) {}
-  template <class List>
-  auto one_of(const List& list) {
-    return list[engine_() % std::size(list)];
-  }
-  bool flip() { return engine_() % 2 != 0; }
-  int between(int low, int high) { return low + int(engine_() % uint64_t(high - low + 1)); }
-
- private:
-  std::mt19937_64 engine_;
-};
-
-int draw_num_experts(Draw& draw, int num_ranks, int topk) {
-  const int at_least = std::max(topk, 2 * num_ranks);
-  const int multiple = (at_least + num_ranks - 1) / num_ranks * num_ranks;
-  switch (draw.one_of(kExperts)) {
-    case Experts::kDivide: return multiple;
-    case Experts::kUneven: return multiple + draw.between(1, num_ranks);
-    case Experts::kOnlyTopk: return topk;
-    case Experts::kFewerThanRanks: return std::max(topk, num_ranks - 1);
-  }
-  return multiple;
-}
 
 // Widths that the recipe allows, as near as possible to `units` of 16 bytes.
 void set_widths(Shape& shape, const Recipe& recipe, int units) {

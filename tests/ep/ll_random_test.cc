@@ -1,20 +1,12 @@
 // Random cases, found and shrunk by RapidCheck. A failure prints the smallest case it could find and the RC_PARAMS that
 // bring it back.
-//
-//   SWITCHYARD_RANDOM_CASES   how many cases (default 5000)
-//   RC_PARAMS                 RapidCheck's own settings, e.g. "seed=1 max_success=100"; they win
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
-#include <cstdlib>
-#include <map>
-#include <memory>
-#include <mutex>
 #include <optional>
 
-#include "base/env.hpp"
 #include "ep/ll_harness.hpp"
-#include "support/thread_ranks.hpp"
+#include "ep/random_cases.hpp"
 
 namespace switchyard::testing {
 namespace {
@@ -42,13 +34,6 @@ struct RandomCase {
                 seed);
   }
 };
-
-// [low, high], shrinking towards low, which is therefore the simplest.
-int between(int low, int high) { return *rc::gen::inRange(low, high + 1); }
-template <class T>
-T one_of(std::initializer_list<T> simplest_first) {
-  return simplest_first.begin()[between(0, int(simplest_first.size()) - 1)];
-}
 
 // Rows of a few vectors, now and then of a few KiB: edges of the copy loops are at both.
 int draw_row_units() { return between(0, 15) == 15 ? between(64, 300) : between(1, 40); }
@@ -107,53 +92,23 @@ RandomCase draw_case() {
   return random_case;
 }
 
-// Communicators are made once a rank count; one that a failure ended is made again.
-class RankPool {
- public:
-  std::string run(const RandomCase& random_case) {
-    const LlScenario scenario =
-        make_scenario(random_case.seed, random_case.shape, random_case.routing, random_case.fill,
-                      random_case.masked_pairs ? masks_of_pairs(random_case.shape.num_ranks, uint64_t(*random_case.masked_pairs))
-                                               : oracle::Masks{});
-    std::unique_ptr<ThreadRanks>& ranks = by_count_[random_case.shape.num_ranks];
-    if (ranks == nullptr) ranks = std::make_unique<ThreadRanks>(random_case.shape.num_ranks);
-    std::string faults;
-    std::mutex mutex;
-    ranks->on_all([&](int rank) {
-      const std::string fault =
-          run_ll_case(ranks->comm(rank), ranks->stream_ref(rank), scenario, random_case.mode_of(rank));
-      const std::lock_guard lock(mutex);
-      if (!fault.empty()) faults += fault + "\n";
-    });
-    if (!faults.empty()) ranks.reset();
-    return faults;
-  }
-
- private:
-  std::map<int, std::unique_ptr<ThreadRanks>> by_count_;
-};
-
-uint64_t num_cases() {
-  const char* value = getenv("SWITCHYARD_RANDOM_CASES");
-  return parse_number(value ? value : "", 1, 100'000'000).value_or(kDefaultNumCases);
-}
-
-// RapidCheck reads its settings once, before its first check.
-void set_num_cases() {
-  const char* given = getenv("RC_PARAMS");
-  std::string params = given ? given : "";
-  if (params.find("max_success") != std::string::npos) return;
-  params += text(params.empty() ? "" : " ", "max_success=", num_cases());
-  setenv("RC_PARAMS", params.c_str(), 1);
+std::string run(RankPool& pool, const RandomCase& random_case) {
+  const LlScenario scenario =
+      make_scenario(random_case.seed, random_case.shape, random_case.routing, random_case.fill,
+                    random_case.masked_pairs ? masks_of_pairs(random_case.shape.num_ranks, uint64_t(*random_case.masked_pairs))
+                                             : oracle::Masks{});
+  return pool.run(random_case.shape.num_ranks, {}, [&](Communicator& comm, StreamRef stream) {
+    return run_ll_case(comm, stream, scenario, random_case.mode_of(comm.rank()));
+  });
 }
 
 TEST(LowLatencyRandom, EveryCaseMatchesTheOracle) {
-  set_num_cases();
+  set_num_cases(kDefaultNumCases);
   RankPool pool;
   const bool passed = rc::check("a round trip gives every rank what the oracle says", [&] {
     const RandomCase random_case = draw_case();
     RC_LOG() << random_case.name() << "\n";
-    const std::string faults = pool.run(random_case);
+    const std::string faults = run(pool, random_case);
     if (!faults.empty()) RC_FAIL(faults);
   });
   EXPECT_TRUE(passed);

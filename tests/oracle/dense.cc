@@ -1,26 +1,10 @@
 #include "oracle/dense.hpp"
 
 #include <algorithm>
-#include <cstring>
 #include <sstream>
 
 namespace switchyard::oracle {
 namespace {
-
-// One buffer of rows under test.
-struct Rows {
-  const char* name;
-  const uint8_t* bytes;
-  size_t num_bytes;
-  size_t row_bytes;
-
-  const uint8_t* row(size_t row_idx) const { return bytes + row_idx * row_bytes; }
-};
-
-template <class T>
-Rows rows_of(const char* name, std::span<const T> buffer, size_t row_bytes) {
-  return {name, reinterpret_cast<const uint8_t*>(buffer.data()), buffer.size_bytes(), row_bytes};
-}
 
 size_t num_rows(const Case& c, int rank) {
   return static_cast<size_t>(c.num_blocks(rank)) * static_cast<size_t>(c.rows_per_block());
@@ -34,26 +18,11 @@ std::string place(const Case& c, int rank, const char* name, size_t row_idx) {
   return out.str();
 }
 
-std::string size_fault(const Case& c, int rank, const Rows& rows) {
-  const size_t num_bytes = num_rows(c, rank) * rows.row_bytes;
-  if (rows.num_bytes == num_bytes) return "";
-  std::ostringstream out;
-  out << "rank " << rank << ", " << rows.name << ": the buffer has " << rows.num_bytes << " bytes, its shape "
-      << num_bytes;
-  return out.str();
-}
-
-// One row against what it must hold; null: it must be untouched.
+// With the place named.
 std::string row_fault(const Case& c, int rank, const Rows& rows, size_t row_idx, const uint8_t* expected,
                       uint8_t untouched) {
-  const uint8_t* actual = rows.row(row_idx);
-  for (size_t i = 0; i < rows.row_bytes; ++i) {
-    const int wanted = expected != nullptr ? expected[i] : untouched;
-    if (actual[i] == wanted) continue;
-    std::ostringstream out;
-    out << place(c, rank, rows.name, row_idx) << (expected != nullptr ? "" : " (dead, must stay untouched)")
-        << ": byte " << i << " is " << int{actual[i]} << ", expected " << wanted;
-    return out.str();
+  if (std::string fault = row_fault(rows, row_idx, expected, untouched); !fault.empty()) {
+    return place(c, rank, rows.name, row_idx) + fault;
   }
   return "";
 }
@@ -62,7 +31,7 @@ std::string row_fault(const Case& c, int rank, const Rows& rows, size_t row_idx,
 template <class ExpectedRow>
 std::string rows_fault(const Case& c, const Dispatch& expected, int rank, const Rows& rows, uint8_t untouched,
                        ExpectedRow expected_row) {
-  if (std::string fault = size_fault(c, rank, rows); !fault.empty()) return fault;
+  if (std::string fault = size_fault(rank, rows, num_rows(c, rank)); !fault.empty()) return fault;
   if (rows.row_bytes == 0) return "";
   for (size_t row_idx = 0; row_idx < num_rows(c, rank); ++row_idx) {
     const auto& block = expected.ranks[rank].blocks[row_idx / c.rows_per_block()];
@@ -91,7 +60,7 @@ std::string entries_fault(const Case& c, const Dispatch& expected, int rank, con
   const size_t row_bytes = c.topk * sizeof(int32_t);
   const Rows idx_rows = rows_of("topk_idx", actual.topk_idx, row_bytes);
   const Rows wanted_idx = rows_of("topk_idx", std::span<const int32_t>(wanted.topk_idx), row_bytes);
-  if (std::string fault = size_fault(c, rank, idx_rows); !fault.empty()) return fault;
+  if (std::string fault = size_fault(rank, idx_rows, num_rows(c, rank)); !fault.empty()) return fault;
   for (size_t row_idx = 0; row_idx < num_rows(c, rank); ++row_idx) {  // dead rows too: they read -1
     std::string fault = row_fault(c, rank, idx_rows, row_idx, wanted_idx.row(row_idx), untouched);
     if (!fault.empty()) return fault;
@@ -116,27 +85,6 @@ std::string check_dispatch(const Case& c, const Dispatch& expected, int rank, co
   fault = payload_fault(rows_of("scales", actual.scales, c.output_scale_bytes()), expected.scales);
   if (!fault.empty() || c.layout == Layout::kExpertMajor) return fault;
   return entries_fault(c, expected, rank, actual, untouched);
-}
-
-std::string check_combine(const Case& c, int rank, std::span<const uint8_t> expected, std::span<const uint8_t> actual) {
-  const auto [wanted, found] = std::mismatch(expected.begin(), expected.end(), actual.begin(), actual.end());
-  if (wanted == expected.end() && found == actual.end()) return "";
-  std::ostringstream out;
-  out << "rank " << rank << ", combined tokens: ";
-  if (expected.size() != actual.size()) {
-    out << actual.size() << " bytes, expected " << expected.size();
-    return out.str();
-  }
-  const size_t byte_idx = static_cast<size_t>(wanted - expected.begin());
-  const size_t element_bytes = dtype_bytes(c.combine_dtype);
-  const size_t element_first = byte_idx / element_bytes * element_bytes;
-  out << "token " << byte_idx / c.combine_row_bytes() << ", element "
-      << byte_idx % c.combine_row_bytes() / element_bytes << std::hex;
-  uint32_t actual_code = 0, expected_code = 0;
-  std::memcpy(&actual_code, actual.data() + element_first, element_bytes);
-  std::memcpy(&expected_code, expected.data() + element_first, element_bytes);
-  out << " is 0x" << actual_code << ", expected 0x" << expected_code;
-  return out.str();
 }
 
 void scatter_outputs(const Case& c, const ExpertOutputs& outputs, int rank, std::span<uint8_t> rows,

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "oracle/oracle.hpp"
+#include "oracle/rows.hpp"
 
 namespace switchyard::oracle {
 
@@ -27,9 +28,6 @@ struct DispatchView {
 // Live rows hold what the model says, everything else is still `untouched`.
 std::string check_dispatch(const Case& c, const Dispatch& expected, int rank, const DispatchView& actual,
                            uint8_t untouched);
-
-// expected: expected_combine()'s rows of this rank.
-std::string check_combine(const Case& c, int rank, std::span<const uint8_t> expected, std::span<const uint8_t> actual);
 
 // Copies a rank's live rows to their slots of a combine input [block, row, combine_hidden], and their global scales,
 // where there are any, to [block, row, 1]; the rest of both stays as it is.

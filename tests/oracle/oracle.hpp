@@ -15,12 +15,6 @@
 
 namespace switchyard::oracle {
 
-struct TokenRef {
-  int rank = 0;
-  int token_idx = 0;
-  bool operator==(const TokenRef&) const = default;
-};
-
 struct RankDispatch {
   // [block][row]: the tokens that arrive, in order. Rows past the end of a block are left untouched.
   std::vector<std::vector<TokenRef>> blocks;

@@ -19,14 +19,21 @@ namespace switchyard::testing {
 
 class ThreadRanks {
  public:
-  // `nodes`: the pretended node of each rank; empty: as many as SWITCHYARD_TEST_NODES says, so that whole suites can be
-  // run over a network; without that, one.
-  explicit ThreadRanks(int num_ranks, Communicator::Options options = {}, std::vector<int> nodes = {})
-      : comms_(size_t(num_ranks)) {
-    if (const char* wanted = std::getenv("SWITCHYARD_TEST_NODES"); wanted != nullptr && nodes.empty()) {
+  // Of each rank: as many pretended nodes as SWITCHYARD_TEST_NODES says, so that whole suites can be run over a network;
+  // without that none, which is one node.
+  static std::vector<int> default_nodes(int num_ranks) {
+    std::vector<int> nodes;
+    if (const char* wanted = std::getenv("SWITCHYARD_TEST_NODES"); wanted != nullptr) {
       const int num_nodes = std::min(std::atoi(wanted), num_ranks);
       for (int rank = 0; rank < num_ranks; ++rank) nodes.push_back(rank * num_nodes / num_ranks);
     }
+    return nodes;
+  }
+
+  // `nodes`: the pretended node of each rank; empty: the default ones.
+  explicit ThreadRanks(int num_ranks, Communicator::Options options = {}, std::vector<int> nodes = {})
+      : comms_(size_t(num_ranks)) {
+    if (nodes.empty()) nodes = default_nodes(num_ranks);
     const auto id = create_unique_id();
     if (!id.ok()) {
       ADD_FAILURE() << id.status().to_string();
