@@ -25,8 +25,8 @@ constexpr uint64_t kInboxBytes = 32 << 20;
 // The same of sends to one rank.
 constexpr uint64_t kPairBytes = 128 << 10;
 
-Layout layout_of(const Topology& topology, int num_ranks) {
-  Layout layout{num_ranks, topology.num_nodes(), 1, kStageBytes, kPairBytes};
+Layout layout_of(const Topology& topology, int num_ranks, uint64_t stage_bytes) {
+  Layout layout{num_ranks, topology.num_nodes(), 1, stage_bytes, std::min(stage_bytes, kPairBytes)};
   int largest = 1, smallest = num_ranks;
   for (int node = 0; node < topology.num_nodes(); ++node) {
     largest = std::max(largest, topology.node_size(node));
@@ -40,7 +40,7 @@ Layout layout_of(const Topology& topology, int num_ranks) {
   layout.stage_bytes = std::max(layout.stage_bytes, kMinSliceBytes * uint64_t(num_ranks));
   layout.stage_bytes = round_up(layout.stage_bytes, Layout::kLine);
   const uint64_t even_bytes = kInboxBytes / (uint64_t(num_ranks) * kDepth);
-  layout.pair_bytes = round_up(std::clamp(even_bytes, kMinSliceBytes, kPairBytes), Layout::kLine);
+  layout.pair_bytes = round_up(std::max(kMinSliceBytes, std::min(layout.pair_bytes, even_bytes)), Layout::kLine);
   return layout;
 }
 
@@ -104,13 +104,13 @@ const char* in_words(Waiting waiting) {
 
 }  // namespace
 
-Result<std::unique_ptr<Collectives>> Collectives::create(Communicator& comm) {
+Result<std::unique_ptr<Collectives>> Collectives::create(Communicator& comm, const CollectivesOptions& options) {
   if (comm.runtime().kind() != Runtime::Kind::kHost) {
     return Status::invalid_usage("collectives run on CPUs only; on GPUs use NCCL's");
   }
   std::unique_ptr<Collectives> made(new Collectives(comm));
   View& view = made->view_;
-  view.layout = layout_of(comm.topology(), comm.num_ranks());
+  view.layout = layout_of(comm.topology(), comm.num_ranks(), options.stage_bytes != 0 ? options.stage_bytes : kStageBytes);
   SWITCHYARD_ASSIGN(view.comm, comm.create_device_comm({.num_contexts = kNumContexts,
                                                         .num_signals = view.layout.num_signals(),
                                                         .num_counters = kNumBanks,

@@ -37,10 +37,15 @@ struct PairCall {
   DType dtype;
 };
 
+// Equal on all ranks; zero: the default.
+struct CollectivesOptions {
+  uint64_t stage_bytes = 0;  // what a rank stages at a time; tests cut small vectors into many pieces with it
+};
+
 class Collectives {
  public:
   // COLLECTIVE.
-  static Result<std::unique_ptr<Collectives>> create(Communicator& comm);
+  static Result<std::unique_ptr<Collectives>> create(Communicator& comm, const CollectivesOptions& options = {});
   ~Collectives();
 
   // num_elements: of each rank. In place: `in` is this rank's place in `out`.

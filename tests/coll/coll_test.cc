@@ -1,0 +1,253 @@
+// Every collective against plain loops, byte for byte: all types and operations, many sizes, one node and several.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "coll/coll_ranks.hpp"
+
+namespace switchyard::testing {
+namespace {
+
+using coll::ReduceOp;
+
+// None, one, an odd number, and enough for many pieces of the small stage, more than there is room for.
+constexpr size_t kCounts[] = {0, 1, 1003, 40'009};
+
+class Collectives : public ::testing::TestWithParam<Nodes> {
+ protected:
+  const std::vector<int>& nodes() const { return GetParam().of_rank; }
+  size_t num_ranks() const { return nodes().size(); }
+
+  std::vector<Bytes> inputs_of(DType dtype, size_t num_elements) const {
+    std::vector<Bytes> inputs;
+    for (size_t rank = 0; rank < num_ranks(); ++rank) inputs.push_back(make_input(dtype, int(rank), num_elements));
+    return inputs;
+  }
+  static Bytes part_of(const Bytes& bytes, size_t begin, size_t num_bytes) {
+    return {bytes.begin() + std::ptrdiff_t(begin), bytes.begin() + std::ptrdiff_t(begin + num_bytes)};
+  }
+};
+
+TEST_P(Collectives, AllReduceGivesEveryRankTheSameBitsInTheDocumentedOrder) {
+  CollRanks ranks(GetParam());
+  for (const DType dtype : kReducible) {
+    for (const ReduceOp op : kOps) {
+      // All sizes for the types of models, the others in turn.
+      for (const size_t count : kCounts) {
+        if (count > 2000 && (dtype != DType::kBfloat16 || op != ReduceOp::kSum) && dtype != DType::kFloat32) continue;
+        const std::vector<Bytes> inputs = inputs_of(dtype, count);
+        const Bytes expected = reduce(dtype, op, inputs, nodes());
+        ranks.on_all([&](int rank) {
+          SCOPED_TRACE(text(dtype_name(dtype), ", op ", int(op), ", ", count));
+          const Bytes& in = inputs[size_t(rank)];
+          Bytes out(in.size(), 0xee), both = in;
+          expect_posted(ranks[rank].all_reduce(in.data(), out.data(), count, dtype, op, ranks.stream_ref(rank)));
+          expect_posted(ranks[rank].all_reduce(both.data(), both.data(), count, dtype, op, ranks.stream_ref(rank)));
+          ranks.expect_finished(rank);
+          EXPECT_TRUE(out == expected);
+          EXPECT_TRUE(both == expected) << "in place";
+        });
+      }
+    }
+  }
+}
+
+TEST_P(Collectives, ReduceScatterGivesEachRankItsShare) {
+  CollRanks ranks(GetParam());
+  const size_t n = num_ranks();
+  for (const DType dtype : kReducible) {
+    for (const ReduceOp op : kOps) {
+      for (const size_t count : kCounts) {
+        if (count > 2000 && (dtype != DType::kBfloat16 || op != ReduceOp::kSum)) continue;
+        if (count > 100 && op != ReduceOp::kSum && dtype != DType::kFloat16) continue;
+        const std::vector<Bytes> inputs = inputs_of(dtype, count * n);
+        const Bytes expected = reduce(dtype, op, inputs, nodes());
+        ranks.on_all([&](int rank) {
+          SCOPED_TRACE(text(dtype_name(dtype), ", op ", int(op), ", ", count));
+          const Bytes& in = inputs[size_t(rank)];
+          const size_t share = count * dtype_bytes(dtype), mine = share * size_t(rank);
+          Bytes out(share, 0xee), both = in;
+          expect_posted(ranks[rank].reduce_scatter(in.data(), out.data(), count, dtype, op, ranks.stream_ref(rank)));
+          expect_posted(ranks[rank].reduce_scatter(both.data(), both.data() + mine, count, dtype, op, ranks.stream_ref(rank)));
+          ranks.expect_finished(rank);
+          EXPECT_TRUE(out == part_of(expected, mine, share));
+          EXPECT_TRUE(part_of(both, mine, share) == part_of(expected, mine, share)) << "in place";
+        });
+      }
+    }
+  }
+}
+
+TEST_P(Collectives, AllGatherPutsRanksSideBySide) {
+  CollRanks ranks(GetParam());
+  for (const DType dtype : {DType::kUint8, DType::kBfloat16, DType::kFloat64, DType::kFloat8E4M3, DType::kFloat4x2}) {
+    for (const size_t count : kCounts) {
+      const std::vector<Bytes> inputs = inputs_of(dtype, count);
+      Bytes expected;
+      for (const Bytes& input : inputs) expected.insert(expected.end(), input.begin(), input.end());
+      ranks.on_all([&](int rank) {
+        SCOPED_TRACE(text(dtype_name(dtype), ", ", count));
+        const Bytes& in = inputs[size_t(rank)];
+        Bytes out(expected.size(), 0xee), both(expected.size(), 0xee);
+        uint8_t* const place = both.data() + in.size() * size_t(rank);
+        std::copy(in.begin(), in.end(), place);
+        expect_posted(ranks[rank].all_gather(in.data(), out.data(), count, dtype, ranks.stream_ref(rank)));
+        expect_posted(ranks[rank].all_gather(place, both.data(), count, dtype, ranks.stream_ref(rank)));
+        ranks.expect_finished(rank);
+        EXPECT_TRUE(out == expected);
+        EXPECT_TRUE(both == expected) << "in place";
+      });
+    }
+  }
+}
+
+TEST_P(Collectives, BroadcastReachesEverybodyFromEveryRoot) {
+  CollRanks ranks(GetParam());
+  for (const size_t count : kCounts) {
+    const std::vector<Bytes> inputs = inputs_of(DType::kFloat32, count);
+    ranks.on_all([&](int rank) {
+      for (int root = 0; root < ranks.size(); ++root) {
+        SCOPED_TRACE(text(count, " from ", root));
+        const Bytes& expected = inputs[size_t(root)];
+        const void* const in = rank == root ? expected.data() : nullptr;
+        Bytes out(expected.size(), 0xee), both = rank == root ? expected : out;
+        expect_posted(ranks[rank].broadcast(in, out.data(), count, DType::kFloat32, root, ranks.stream_ref(rank)));
+        expect_posted(ranks[rank].broadcast(both.data(), both.data(), count, DType::kFloat32, root, ranks.stream_ref(rank)));
+        ranks.expect_finished(rank);
+        EXPECT_TRUE(out == expected);
+        EXPECT_TRUE(both == expected) << "in place";
+      }
+    });
+  }
+}
+
+TEST_P(Collectives, AllToAllTransposes) {
+  CollRanks ranks(GetParam());
+  const size_t n = num_ranks();
+  for (const DType dtype : {DType::kInt8, DType::kBfloat16, DType::kInt64}) {
+    for (const size_t count : kCounts) {
+      const std::vector<Bytes> inputs = inputs_of(dtype, count * n);
+      const size_t share = count * dtype_bytes(dtype);
+      ranks.on_all([&](int rank) {
+        SCOPED_TRACE(text(dtype_name(dtype), ", ", count));
+        Bytes expected;
+        for (const Bytes& input : inputs) {
+          const Bytes part = part_of(input, share * size_t(rank), share);
+          expected.insert(expected.end(), part.begin(), part.end());
+        }
+        const Bytes& in = inputs[size_t(rank)];
+        Bytes out(in.size(), 0xee), both = in;
+        expect_posted(ranks[rank].all_to_all(in.data(), out.data(), count, dtype, ranks.stream_ref(rank)));
+        expect_posted(ranks[rank].all_to_all(both.data(), both.data(), count, dtype, ranks.stream_ref(rank)));
+        ranks.expect_finished(rank);
+        EXPECT_TRUE(out == expected);
+        EXPECT_TRUE(both == expected) << "in place";
+      });
+    }
+  }
+}
+
+// Between some ranks nothing, between others more than the room of many pieces.
+size_t uneven_count(int from, int to, int round) {
+  constexpr size_t kSome[] = {0, 1, 777, 30'011, 5};
+  return round == 0 ? 0 : kSome[size_t(from * 3 + to + round) % std::size(kSome)];
+}
+
+TEST_P(Collectives, AllToAllVMovesWhatEachPairSays) {
+  CollRanks ranks(GetParam());
+  for (int round = 0; round < 4; ++round) {
+    ranks.on_all([&](int rank) {
+      SCOPED_TRACE(text("round ", round));
+      std::vector<coll::Part> sent, received;
+      size_t num_sent = 2, num_received = 3;  // nothing begins where the buffer does
+      for (int peer = 0; peer < ranks.size(); ++peer) {
+        sent.push_back({num_sent, uneven_count(rank, peer, round)});
+        received.push_back({num_received, uneven_count(peer, rank, round)});
+        num_sent += sent.back().num_elements + 1;
+        num_received += received.back().num_elements + 2;
+      }
+      const auto number = [](int from, int to, size_t idx) { return int32_t(from * 1000 + to * 100'000 + int(idx) * 7); };
+      std::vector<int32_t> in(num_sent, -1), out(num_received, -2), expected = out;
+      for (int peer = 0; peer < ranks.size(); ++peer) {
+        const auto fill = [](std::vector<int32_t>& where, const coll::Part& part, auto value) {
+          for (size_t i = 0; i < part.num_elements; ++i) where[part.offset + i] = value(i);
+        };
+        fill(in, sent[size_t(peer)], [&](size_t i) { return number(rank, peer, i); });
+        fill(expected, received[size_t(peer)], [&](size_t i) { return number(peer, rank, i); });
+      }
+      expect_posted(ranks[rank].all_to_all_v(in.data(), sent, out.data(), received, DType::kInt32, ranks.stream_ref(rank)));
+      sent.clear();  // both were read
+      received.clear();
+      ranks.expect_finished(rank);
+      EXPECT_TRUE(out == expected);
+    });
+  }
+}
+
+// Banks, messages and their room go on from one operation to the next, whatever that is, with nobody waiting in between.
+TEST_P(Collectives, OperationsFollowEachOtherWithoutAPause) {
+  CollRanks ranks(GetParam());
+  const size_t n = num_ranks(), count = 9'001;
+  const std::vector<Bytes> inputs = inputs_of(DType::kBfloat16, count * n);
+  const Bytes sums = reduce(DType::kBfloat16, ReduceOp::kSum, inputs, nodes());
+  const size_t share = count * 2;
+  ranks.on_all([&](int rank) {
+    const Bytes& in = inputs[size_t(rank)];
+    const StreamRef stream = ranks.stream_ref(rank);
+    std::vector<Bytes> results;
+    constexpr int kRounds = 6;
+    std::vector<Bytes> shares(kRounds, Bytes(share)), gathered(kRounds, Bytes(share * n)), added(kRounds, Bytes(share * n)),
+        spread(kRounds, Bytes(share));
+    for (size_t round = 0; round < kRounds; ++round) {
+      const int root = int(round) % ranks.size();
+      expect_posted(ranks[rank].reduce_scatter(in.data(), shares[round].data(), count, DType::kBfloat16, ReduceOp::kSum, stream));
+      expect_posted(ranks[rank].all_gather(shares[round].data(), gathered[round].data(), count, DType::kBfloat16, stream));
+      expect_posted(ranks[rank].broadcast(shares[round].data(), spread[round].data(), count, DType::kBfloat16, root, stream));
+      expect_posted(ranks[rank].all_reduce(in.data(), added[round].data(), count * n, DType::kBfloat16, ReduceOp::kSum, stream));
+    }
+    ranks.expect_finished(rank);
+    for (size_t round = 0; round < kRounds; ++round) {
+      SCOPED_TRACE(text("round ", round));
+      EXPECT_TRUE(gathered[round] == sums) << "reduce-scatter and all-gather are an all-reduce";
+      EXPECT_TRUE(added[round] == sums);
+      EXPECT_TRUE(spread[round] == part_of(sums, share * (round % n), share));
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Topologies, Collectives,
+    ::testing::Values(Nodes{"one", {0}}, Nodes{"two", {0, 0}}, Nodes{"three", {0, 0, 0}}, Nodes{"four", {0, 0, 0, 0}},
+                      Nodes{"eight", {0, 0, 0, 0, 0, 0, 0, 0}}, Nodes{"two_nodes", {0, 1}},
+                      Nodes{"three_and_two", {0, 0, 0, 1, 1}}, Nodes{"one_and_three", {0, 1, 1, 1}},
+                      Nodes{"uneven", {0, 0, 0, 1, 2, 2}}, Nodes{"seven_nodes", {0, 1, 2, 3, 4, 5, 6}},
+                      Nodes{"two_nodes_of_four", {0, 0, 0, 0, 1, 1, 1, 1}}, Nodes{"two_nodes_ofi", {0, 0, 1, 1}, "ofi"},
+                      Nodes{"uneven_ofi", {0, 0, 0, 1, 2, 2}, "ofi"},
+                      Nodes{"uneven_proxy", {0, 0, 0, 1, 2, 2}, "mem", "proxy"},
+                      Nodes{"one_and_three_ofi_proxy", {0, 1, 1, 1}, "ofi", "proxy"}),
+    [](const auto& nodes) { return nodes.param.name; });
+
+// As programs use them: the stage at its own size, vectors beyond it.
+TEST(CollectivesOfAnySize, LargeVectorsGoThroughTheStageInPieces) {
+  for (const Nodes& nodes : {Nodes{"", {0, 0, 0}}, Nodes{"", {0, 1, 1}}, Nodes{"", {0, 0, 1}, "ofi"}}) {
+    CollRanks ranks(nodes, /*stage_bytes=*/0);
+    const size_t count = (size_t(9) << 18) + 12'345;  // 4.5 MiB of BF16
+    std::vector<Bytes> inputs;
+    for (int rank = 0; rank < 3; ++rank) inputs.push_back(make_input(DType::kFloat32, rank, count / 2));
+    Bytes expected;
+    for (const Bytes& input : inputs) expected.insert(expected.end(), input.begin(), input.end());
+    const Bytes sums = reduce(DType::kFloat32, ReduceOp::kSum, inputs, nodes.of_rank);
+    ranks.on_all([&](int rank) {
+      const Bytes& in = inputs[size_t(rank)];
+      Bytes out(expected.size()), added(in.size());
+      expect_posted(ranks[rank].all_gather(in.data(), out.data(), count / 2, DType::kFloat32, ranks.stream_ref(rank)));
+      expect_posted(ranks[rank].all_reduce(in.data(), added.data(), count / 2, DType::kFloat32, ReduceOp::kSum, ranks.stream_ref(rank)));
+      ranks.expect_finished(rank);
+      EXPECT_TRUE(out == expected);
+      EXPECT_TRUE(added == sums);
+    });
+  }
+}
+
+}  // namespace
+}  // namespace switchyard::testing
