@@ -151,7 +151,8 @@ void Collectives::end(const Status& why) {
 }
 
 Status Collectives::describe(const char* name, const Failure& failure) const {
-  if (failure.status == GinStatus::kAborted) return Status::remote(text(name, ": the communicator was aborted"));
+  // An abort takes the network down, too.
+  if (failure.status == GinStatus::kAborted || comm_.aborted()) return Status::remote(text(name, ": the communicator was aborted"));
   const std::string who = failure.rank < 0 ? "a rank of another node" : text("rank ", failure.rank);
   const std::string waited = text(name, ": rank ", comm_.rank(), " waited for ", who, " ", in_words(failure.waiting));
   if (failure.status == GinStatus::kPeerGone) return Status::remote(text(waited, ", but ", comm_.why_gone(failure.rank)));
@@ -262,13 +263,17 @@ Status Collectives::all_to_all_v(const void* in, std::span<const Part> sent, voi
   });
 }
 
+Status Collectives::check(const PairCall& call) const {
+  if (call.peer < 0 || call.peer >= comm_.num_ranks()) {
+    return Status::invalid_argument(text("peer is ", call.peer, ", allowed 0..", comm_.num_ranks() - 1));
+  }
+  return check(call.buffer, call.buffer, call.num_elements, call.dtype);
+}
+
 Status Collectives::send_and_receive(std::span<const PairCall> calls, StreamRef stream) {
   auto transfers = std::make_unique<std::vector<Transfer>>();
   for (const PairCall& call : calls) {
-    if (call.peer < 0 || call.peer >= comm_.num_ranks()) {
-      return Status::invalid_argument(text("peer is ", call.peer, ", allowed 0..", comm_.num_ranks() - 1));
-    }
-    SWITCHYARD_TRY(check(call.buffer, call.buffer, call.num_elements, call.dtype));
+    SWITCHYARD_TRY(check(call));
     const uint64_t num_bytes = call.num_elements * dtype_bytes(call.dtype);
     if (num_bytes > 0) {
       transfers->push_back({static_cast<char*>(call.buffer), num_bytes, call.peer, call.is_send ? 1 : 0});

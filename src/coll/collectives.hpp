@@ -66,6 +66,8 @@ class Collectives {
   // ranks may call this different numbers of times. Read before the call returns.
   // ERRORS  the stream reports a rank that sent another number of bytes than was expected; that ends nothing.
   Status send_and_receive(std::span<const PairCall> calls, StreamRef stream);
+  // Ok, or why it can't be.
+  Status check(const PairCall& call) const;
 
  private:
   explicit Collectives(Communicator& comm) : comm_(comm) {}
