@@ -95,7 +95,7 @@ TEST_P(AbsentRanks, AreNamedWhenTheTimeIsUp) {
   };
   for (const auto& [name, call] : calls) {
     SCOPED_TRACE(name);
-    CollRanks ranks(GetParam(), kSmallStage, kShortLimit);
+    CollRanks ranks(GetParam(), kSmallStage, {.timeout_ns = kShortLimit});
     ranks.on_all([&, &post = call](int rank) {
       if (rank == absent) return;
       std::vector<float> data(64);
@@ -119,7 +119,7 @@ INSTANTIATE_TEST_SUITE_P(Topologies, AbsentRanks,
                          [](const auto& nodes) { return nodes.param.name; });
 
 TEST(CollectiveErrors, ARankThatIsGoneIsNamedAtOnce) {
-  CollRanks ranks(Nodes{"", {0, 0}}, kSmallStage, 60 * kSecond);
+  CollRanks ranks(Nodes{"", {0, 0}}, kSmallStage, {.timeout_ns = 60 * kSecond});
   float value = 1;
   expect_posted(ranks[0].all_reduce(&value, &value, 1, DType::kFloat32, ReduceOp::kSum, ranks.stream_ref(0)));
   ranks.comm(0).health().mark_gone(1);
@@ -132,7 +132,7 @@ TEST(CollectiveErrors, ARankThatIsGoneIsNamedAtOnce) {
 
 TEST(CollectiveErrors, AbortEndsEveryWaitAndRefusesWhatFollows) {
   for (const Nodes& nodes : {Nodes{"", {0, 0}}, Nodes{"", {0, 1}}, Nodes{"", {0, 1}, "ofi"}}) {
-    CollRanks ranks(nodes, kSmallStage, 60 * kSecond);
+    CollRanks ranks(nodes, kSmallStage, {.timeout_ns = 60 * kSecond});
     std::vector<float> data(30'000);
     expect_posted(ranks[0].all_gather(data.data(), data.data(), 10'000, DType::kFloat32, ranks.stream_ref(0)));
     const uint64_t begin = now_ns();

@@ -24,9 +24,9 @@ constexpr uint64_t kSmallStage = 32 << 10;
 
 class CollRanks {
  public:
-  explicit CollRanks(const Nodes& nodes, uint64_t stage_bytes = kSmallStage, uint64_t timeout_ns = 0)
+  explicit CollRanks(const Nodes& nodes, uint64_t stage_bytes = kSmallStage, Communicator::Options options = {})
       : nodes_(nodes.of_rank),
-        ranks_(int(nodes.of_rank.size()), {.timeout_ns = timeout_ns, .net = nodes.net, .gin = nodes.gin}, nodes.of_rank),
+        ranks_(int(nodes.of_rank.size()), with_network(std::move(options), nodes), nodes.of_rank),
         collectives_(nodes.of_rank.size()) {
     ranks_.on_all([&](int rank) {
       auto made = coll::Collectives::create(ranks_.comm(rank), {.stage_bytes = stage_bytes});
@@ -59,6 +59,12 @@ class CollRanks {
   }
 
  private:
+  static Communicator::Options with_network(Communicator::Options options, const Nodes& nodes) {
+    options.net = nodes.net;
+    options.gin = nodes.gin;
+    return options;
+  }
+
   std::vector<int> nodes_;
   ThreadRanks ranks_;
   std::vector<std::unique_ptr<coll::Collectives>> collectives_;
