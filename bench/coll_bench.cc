@@ -1,10 +1,11 @@
-// Collectives beside what the memory allows: the same copies and sums by the same threads at the same time, but from private
-// memory and without waiting for anybody.
+// Collectives beside what the memory allows: the same copies and sums by the same threads at the same time, but from
+// private memory and without waiting for anybody.
 //
 //   coll_bench [--ranks 2,4,8] [--nodes 1] [--net mem] [--bytes 65536,16777216] [--rounds 15]
+//              [--stage 1048576]
 //
-// bytes: of the whole vector that an all-gather makes, a reduce-scatter or an all-reduce takes, BF16. Ranks are threads.
-// Times are medians over the rounds, of the slowest rank; ours and the bound in turns.
+// bytes: of the whole vector that an all-gather makes, a reduce-scatter or an all-reduce takes, BF16. Ranks are
+// threads. Times are medians over the rounds, of the slowest rank; ours and the bound in turns.
 #include <algorithm>
 #include <barrier>
 #include <cstdio>
@@ -30,6 +31,7 @@ struct Options {
   std::vector<size_t> bytes{64 << 10, 1 << 20, 16 << 20, 64 << 20};
   int num_nodes = 1;
   int num_rounds = 15;
+  uint64_t stage_bytes = 0;  // the default
   std::string net = "mem";
 };
 
@@ -55,7 +57,11 @@ struct Rank {
 class Bench {
  public:
   Bench(const Options& options, size_t num_ranks, size_t num_bytes)
-      : options_(options), ranks_(num_ranks), num_bytes_(num_bytes), share_(num_bytes / num_ranks / 2 * 2), meeting_(long(num_ranks), Begin{&begin_ns_}) {
+      : options_(options),
+        ranks_(num_ranks),
+        num_bytes_(num_bytes),
+        share_(num_bytes / num_ranks / 2 * 2),
+        meeting_(long(num_ranks), Begin{&begin_ns_}) {
     const UniqueId id = must(create_unique_id());
     on_all([&](size_t rank) {
       Communicator::Options mine;
@@ -63,7 +69,7 @@ class Bench {
       mine.node_id = int64_t(rank * size_t(options.num_nodes) / num_ranks);
       Rank& self = ranks_[rank];
       self.comm = must(Communicator::create(id, int(rank), int(num_ranks), mine));
-      self.collectives = must(coll::Collectives::create(*self.comm));
+      self.collectives = must(coll::Collectives::create(*self.comm, {.stage_bytes = options.stage_bytes}));
       self.stream = must(Stream::create());
       self.in.assign(num_bytes, char(rank));
       self.out.assign(num_bytes, 0);
@@ -82,7 +88,8 @@ class Bench {
     const auto bf16 = [&](size_t bytes) { return bytes / 2; };
     const auto gather_bound = [&](Rank& self) {
       rows::copy_streaming(self.stage.data(), self.in.data(), share_);
-      for (size_t i = 0; i < ranks_.size(); ++i) rows::copy_streaming(self.out.data() + i * share_, ranks_[i].in.data(), share_);
+      for (size_t i = 0; i < ranks_.size(); ++i)
+        rows::copy_streaming(self.out.data() + i * share_, ranks_[i].in.data(), share_);
     };
     const auto reduce_bound = [&](Rank& self) {
       rows::copy_streaming(self.stage.data(), self.in.data(), share_ * (ranks_.size() - 1));
@@ -91,7 +98,8 @@ class Bench {
       rows::reduce(DType::kBfloat16, self.out.data(), sources.data(), nullptr, int(sources.size()), bf16(share_));
     };
     report("all-gather", gather_bound, [&](Rank& self) {
-      return self.collectives->all_gather(self.in.data(), self.out.data(), bf16(share_), DType::kBfloat16, {self.stream.get()});
+      return self.collectives->all_gather(self.in.data(), self.out.data(), bf16(share_), DType::kBfloat16,
+                                          {self.stream.get()});
     });
     report("reduce-scatter", reduce_bound, [&](Rank& self) {
       return self.collectives->reduce_scatter(self.in.data(), self.out.data(), bf16(share_), DType::kBfloat16,
@@ -105,11 +113,15 @@ class Bench {
       return self.collectives->all_reduce(self.in.data(), self.out.data(), bf16(num_bytes_), DType::kBfloat16,
                                           coll::ReduceOp::kSum, {self.stream.get()});
     });
-#if !defined(SWITCHYARD_COLL_BENCH_BEFORE)
-    report("all-to-all", gather_bound, [&](Rank& self) {
-      return self.collectives->all_to_all(self.in.data(), self.out.data(), bf16(share_), DType::kBfloat16, {self.stream.get()});
+    const auto turn_bound = [&](Rank& self) {
+      rows::copy_streaming(self.stage.data(), self.in.data(), share_ * (ranks_.size() - 1));
+      for (size_t i = 0; i < ranks_.size(); ++i)
+        rows::copy_streaming(self.out.data() + i * share_, ranks_[i].in.data(), share_);
+    };
+    report("all-to-all", turn_bound, [&](Rank& self) {
+      return self.collectives->all_to_all(self.in.data(), self.out.data(), bf16(share_), DType::kBfloat16,
+                                          {self.stream.get()});
     });
-#endif
   }
 
  private:
@@ -124,7 +136,8 @@ class Bench {
     return values[values.size() / 2];
   }
 
-  void report(const char* name, const std::function<void(Rank&)>& bound, const std::function<Status(Rank&)>& operation) {
+  void report(const char* name, const std::function<void(Rank&)>& bound,
+              const std::function<Status(Rank&)>& operation) {
     std::vector<std::vector<double>> ours(ranks_.size()), theirs(ranks_.size());
     on_all([&](size_t rank) {
       Rank& self = ranks_[rank];
@@ -194,10 +207,12 @@ int main(int argc, char** argv) {
     else if (name == "--bytes") options.bytes = numbers(argv[i + 1]);
     else if (name == "--nodes") options.num_nodes = std::atoi(argv[i + 1]);
     else if (name == "--rounds") options.num_rounds = std::atoi(argv[i + 1]);
+    else if (name == "--stage") options.stage_bytes = std::strtoull(argv[i + 1], nullptr, 10);
     else if (name == "--net") options.net = argv[i + 1];
     else return std::fprintf(stderr, "coll_bench: unknown option %s\n", argv[i]), 2;
   }
-  std::printf("%-14s %5s %5s %10s %10s %8s %10s %6s\n", "operation", "ranks", "nodes", "bytes", "us", "GB/s", "bound us", "ratio");
+  std::printf("%-14s %5s %5s %10s %10s %8s %10s %6s\n", "operation", "ranks", "nodes", "bytes", "us", "GB/s",
+              "bound us", "ratio");
   for (const size_t num_ranks : options.ranks) {
     for (const size_t num_bytes : options.bytes) Bench(options, num_ranks, num_bytes).run();
   }

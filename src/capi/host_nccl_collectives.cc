@@ -63,7 +63,8 @@ Status collect(ncclComm_t comm, cudaStream_t stream, const coll::PairCall& call)
   auto& all = t_group.collected;
   auto mine = std::find_if(all.begin(), all.end(), [&](const Collected& other) { return other.comm == found; });
   if (mine == all.end()) mine = all.insert(all.end(), {std::move(found), {}, {}});
-  if (std::find(mine->streams.begin(), mine->streams.end(), stream) == mine->streams.end()) mine->streams.push_back(stream);
+  if (std::find(mine->streams.begin(), mine->streams.end(), stream) == mine->streams.end())
+    mine->streams.push_back(stream);
   mine->calls.push_back(call);
   return {};
 }

@@ -1,14 +1,17 @@
 // Collectives on a stream, over the ranks of a communicator: by load and store inside a node, along the rails between
 // nodes (docs/collectives.md).
 //
-// Deterministic: reductions add up in rank order inside a node, then in the order of nodes; all ranks get the same bits.
+// Deterministic: reductions add up in rank order inside a node, then in the order of nodes; all ranks get the same
+// bits.
 //
-// THREADS    as the communicator: one call at a time, in the same order on all ranks. Operations run in the order of the
+// THREADS    as the communicator: one call at a time, in the same order on all ranks. Operations run in the order of
+// the
 //            calls, whatever streams they are on.
 // OWNERSHIP  owns its memory; it must outlive what it posted, the communicator must outlive it.
-// ERRORS     what can't be is refused by the call. What fails later is reported by the stream: a rank that does not come
-//            within the communicator's time limit, or is gone, is named where that can be told. That is the end of these
-//            collectives: every later call, and the communicator's async error, says so.
+// ERRORS     what can't be is refused by the call. What fails later is reported by the stream: a rank that does not
+// come
+//            within the communicator's time limit, or is gone, is named where that can be told. That is the end of
+//            these collectives: every later call, and the communicator's async error, says so.
 // BLOCKING   create() until the deadline; the operations never.
 #pragma once
 #include <memory>
@@ -60,14 +63,17 @@ class Collectives {
   Status all_to_all(const void* in, void* out, size_t num_elements, DType dtype, StreamRef stream);
   // One part for each rank, read before the call returns. No overlap of in and out, nor of parts of `out`.
   // ERRORS  the stream reports a rank that sent another number of elements than was expected; that ends nothing.
-  Status all_to_all_v(const void* in, std::span<const Part> sent, void* out, std::span<const Part> received, DType dtype,
-                      StreamRef stream);
-  // All at once; between two ranks and in one direction in the order of the list. Other ranks have no part in it, so that
-  // ranks may call this different numbers of times. Read before the call returns.
-  // ERRORS  the stream reports a rank that sent another number of bytes than was expected; that ends nothing.
+  Status all_to_all_v(const void* in, std::span<const Part> sent, void* out, std::span<const Part> received,
+                      DType dtype, StreamRef stream);
+  // All at once; between two ranks and in one direction in the order of the list. Other ranks have no part in it, so
+  // that ranks may call this different numbers of times. Read before the call returns. ERRORS  the stream reports a
+  // rank that sent another number of bytes than was expected; that ends nothing.
   Status send_and_receive(std::span<const PairCall> calls, StreamRef stream);
   // Ok, or why it can't be.
   Status check(const PairCall& call) const;
+
+  // Put to other nodes so far. REQUIRES  nothing of this object is running.
+  uint64_t bytes_sent() const { return view_.words[view_.layout.bytes_word()]; }
 
  private:
   explicit Collectives(Communicator& comm) : comm_(comm) {}

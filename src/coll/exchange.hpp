@@ -1,7 +1,7 @@
 // All-gather, broadcast, all-to-all: senders stage what they have, and everybody takes what is for it.
 //
-// Inside a node everybody reads the sender's stage. To every other node the sender puts it once, into the inbox of its rail
-// partner there, where all ranks of that node read it. In phases of a piece:
+// Inside a node everybody reads the sender's stage. To every other node the sender puts it once, into the inbox of its
+// rail partner there, where all ranks of that node read it. In phases of a piece:
 //
 //   depart      the sender fills its stage and puts it to its partners
 //   from_node   everybody takes from the stages of its node; partners wait for what comes to them
@@ -29,8 +29,9 @@ class Exchange {
     const auto departing = [&](uint64_t piece) { return depart(piece); };
     const auto taking_from_node = [&](uint64_t piece) { return from_node(piece); };
     if (c_.one_node()) return in_steps(c_, num_pieces, departing, taking_from_node);
-    return in_steps(c_, num_pieces, departing, taking_from_node, [&](uint64_t piece) { return from_rails(piece); },
-                    [&](uint64_t) { return release(); });
+    return in_steps(
+        c_, num_pieces, departing, taking_from_node, [&](uint64_t piece) { return from_rails(piece); },
+        [&](uint64_t) { return release(); });
   }
 
   SWITCHYARD_DEVICE bool depart(uint64_t piece) {
@@ -157,7 +158,8 @@ struct ForEach {
     for (int rank = 0; rank < c.num_ranks(); ++rank) {
       const Extent mine = slice(plan.to(rank), piece);
       if (rank == c.rank() || mine.num_bytes == 0) continue;  // take() copies what is mine
-      c.p.copy_together(CoopWarp{}, c.v.window.local(c.v.layout.stage_slice(c.bank(), rank)), in + mine.offset, mine.num_bytes);
+      c.p.copy_together(CoopWarp{}, c.v.window.local(c.v.layout.stage_slice(c.bank(), rank)), in + mine.offset,
+                        mine.num_bytes);
     }
     return true;
   }
@@ -199,8 +201,8 @@ struct Announcement {
   uint64_t greatest;  // of what I send to anybody
 };
 
-// What each rank sends and expects. Where a sender has less than is expected only that is taken; where it has more, what is
-// expected.
+// What each rank sends and expects. Where a sender has less than is expected only that is taken; where it has more,
+// what is expected.
 struct UnevenPlan {
   const Extent* sent;         // [ranks]
   const Extent* expected;     // [ranks]
@@ -212,11 +214,11 @@ struct UnevenPlan {
   }
 };
 
-// told, heard: [ranks], to work with; what was heard from whom stays there, for the caller to compare. A rank that finds
-// that others disagree goes on with them all the same, so that nobody waits for it.
+// told, heard: [ranks], to work with; what was heard from whom stays there, for the caller to compare. A rank that
+// finds that others disagree goes on with them all the same, so that nobody waits for it.
 template <class P>
-SWITCHYARD_DEVICE bool all_to_all_v(Context<P>& c, const char* in, char* out, const Extent* sent, const Extent* expected,
-                                    Announcement* told, Announcement* heard) {
+SWITCHYARD_DEVICE bool all_to_all_v(Context<P>& c, const char* in, char* out, const Extent* sent,
+                                    const Extent* expected, Announcement* told, Announcement* heard) {
   uint64_t greatest = 0;
   for (int rank = 0; rank < c.num_ranks(); ++rank) {
     if (sent[rank].num_bytes > greatest) greatest = sent[rank].num_bytes;

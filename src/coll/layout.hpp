@@ -8,8 +8,8 @@
 //   pairs    [sender][message]             what was sent to me alone (pairs.hpp)
 //   departed [receiver][message]           what I sent to one rank of another node
 //
-// A bank is written in one step of the pipeline, read in the next and free in the one after: two are enough (pipeline.hpp).
-// A receiver has room for kDepth messages of each sender, who waits for word that the oldest was read.
+// A bank is written in one step of the pipeline, read in the next and free in the one after: two are enough
+// (pipeline.hpp). A receiver has room for kDepth messages of each sender, who waits for word that the oldest was read.
 #pragma once
 #include <cstdint>
 
@@ -69,8 +69,9 @@ struct Layout {
     kNumCounts = 3
   };
   SWITCHYARD_HD uint64_t epoch_word() const { return 0; }  // barriers of the node passed
+  SWITCHYARD_HD uint64_t bytes_word() const { return 1; }  // put to other nodes
   // Puts whose source is in this bank.
-  SWITCHYARD_HD uint64_t num_puts_word(Rail rail, int bank) const { return 1 + uint64_t(int(rail) * kNumBanks + bank); }
+  SWITCHYARD_HD uint64_t num_puts_word(Rail rail, int bank) const { return 2 + uint64_t(int(rail) * kNumBanks + bank); }
   SWITCHYARD_HD uint64_t count_word(Rail rail, Count count, int rank) const {
     return num_puts_word(Rail(kNumRails), 0) + uint64_t((int(rail) * kNumCounts + count) * num_ranks + rank);
   }
@@ -90,9 +91,9 @@ struct View {
   DeviceComm comm;
   WindowView window;
   Layout layout;
-  uint64_t* words;      // Layout's
+  uint64_t* words;       // Layout's
   const char** sources;  // [num_ranks] to list what is reduced
-  const float* ones;    // [num_ranks] its weights
+  const float* ones;     // [num_ranks] its weights
 };
 
 }  // namespace switchyard::coll

@@ -1,8 +1,10 @@
-// Sends and receives between pairs of ranks, any number at a time; ranks that have nothing to do with each other don't meet.
+// Sends and receives between pairs of ranks, any number at a time; ranks that have nothing to do with each other don't
+// meet.
 //
-// The sender writes pieces into the receiver's inbox for it: by store inside a node, by put from a place of its own between
-// nodes. A signal announces each, and when the receiver has copied it out it says so by another, so that the sender may use
-// the place again, kDepth pieces later. Then the piece has been read here, too: it could not have been read there else.
+// The sender writes pieces into the receiver's inbox for it: by store inside a node, by put from a place of its own
+// between nodes. A signal announces each, and when the receiver has copied it out it says so by another, so that the
+// sender may use the place again, kDepth pieces later. Then the piece has been read here, too: it could not have been
+// read there else.
 //
 // Transfers take turns, a piece at a time, none waits for another: all can be in flight at once, in both directions.
 #pragma once
@@ -77,7 +79,8 @@ class PairTransfers {
     const Layout& layout = c_.v.layout;
     uint64_t* const sent = &c_.v.words[layout.pair_word(Layout::kSent, transfer.peer)];
     const uint64_t message = c_.p.load_relaxed(sent);
-    if (message >= kDepth && !rolling_at_least(gin_.read_signal(layout.room_signal(transfer.peer)), message - kDepth + 1)) {
+    if (message >= kDepth &&
+        !rolling_at_least(gin_.read_signal(layout.room_signal(transfer.peer)), message - kDepth + 1)) {
       return false;
     }
     const uint64_t there = layout.pair_inbox(c_.rank(), message);
@@ -92,6 +95,7 @@ class PairTransfers {
     const GinStatus status = by_store ? signal(transfer.peer, arrival)
                                       : gin_.put(CoopWarp{}, transfer.peer, c_.v.window, there, c_.v.window, here,
                                                  Layout::kLine + num_bytes, arrival);
+    if (!by_store) c_.count_sent(Layout::kLine + num_bytes);
     c_.p.store_relaxed(sent, message + 1);
     transfer.num_moved += num_bytes;
     return is_ok(status, transfer.peer);

@@ -1,10 +1,10 @@
 // How an operation runs: cut into pieces, each of which goes through the phases of the operation, one phase a step; the
-// ranks of a node meet between steps. So in one step a rank stages piece i, sends or adds up piece i-1, takes piece i-2 ...,
-// the network carries one piece while another is copied, and a piece costs one barrier however many phases it has.
+// ranks of a node meet between steps. So in one step a rank stages piece i, sends or adds up piece i-1, takes piece i-2
+// ..., the network carries one piece while another is copied, and a piece costs one barrier however many phases it has.
 //
-// What is written in a step is read in the next and may be overwritten in the one after that, so everything has two banks,
-// which alternate with the barriers and from operation to operation. All ranks pass the same barriers in the same order:
-// the first failure ends that, and the collectives of this communicator with it.
+// What is written in a step is read in the next and may be overwritten in the one after that, so everything has two
+// banks, which alternate with the barriers and from operation to operation. All ranks pass the same barriers in the
+// same order: the first failure ends that, and the collectives of this communicator with it.
 #pragma once
 #include "coll/layout.hpp"
 #include "switchyard/device/barrier.hpp"
@@ -58,6 +58,11 @@ class Context {
     }
     p.store_relaxed(&v.words[v.layout.epoch_word()], ++epoch_);
     return true;
+  }
+
+  SWITCHYARD_DEVICE void count_sent(uint64_t num_bytes) {
+    uint64_t* const word = &v.words[v.layout.bytes_word()];
+    p.store_relaxed(word, p.load_relaxed(word) + num_bytes);
   }
 
   const Failure& failure() const { return failure_; }

@@ -1,8 +1,8 @@
 // Messages between ranks of different nodes, in order, with room for kDepth of them at the receiver.
 //
 // A message is put into the receiver's inbox and announced by a signal. When it has been read the receiver says so by
-// another, and its place is free for the sender's message kDepth later. Sources are in the sender's window, in the bank of
-// the step; a counter for each bank says when the network has read them.
+// another, and its place is free for the sender's message kDepth later. Sources are in the sender's window, in the bank
+// of the step; a counter for each bank says when the network has read them.
 #pragma once
 #include "coll/pipeline.hpp"
 
@@ -52,8 +52,8 @@ class Rails {
   SWITCHYARD_DEVICE bool send(int receiver, int num_chunks, ChunkOf chunk_of) {
     uint64_t* const sent = count(Layout::kSent, receiver);
     const uint64_t message = c_.p.load_relaxed(sent);
-    if (message >= kDepth &&
-        !is_ok(gin_.wait_signal(layout().room_signal(receiver), message - kDepth + 1, receiver), Waiting::kRoom, receiver)) {
+    if (message >= kDepth && !is_ok(gin_.wait_signal(layout().room_signal(receiver), message - kDepth + 1, receiver),
+                                    Waiting::kRoom, receiver)) {
       return false;
     }
     const SignalAdd arrival{layout().arrival_signal(c_.rank())};
@@ -64,6 +64,7 @@ class Rails {
       const bool last = i + 1 == num_chunks;
       GinStatus status = GinStatus::kOk;
       if (chunk.num_bytes > 0) {
+        c_.count_sent(chunk.num_bytes);
         c_.p.store_relaxed(num_puts_word(bank), c_.p.load_relaxed(num_puts_word(bank)) + 1);
         const auto put = [&](auto remote) {
           return gin_.put(CoopWarp{}, receiver, c_.v.window, place + chunk.to, c_.v.window, chunk.from, chunk.num_bytes,
@@ -83,7 +84,8 @@ class Rails {
   SWITCHYARD_DEVICE bool await(int sender) {
     uint64_t* const awaited = count(Layout::kAwaited, sender);
     const uint64_t least = c_.p.load_relaxed(awaited) + 1;
-    if (!is_ok(gin_.wait_signal(layout().arrival_signal(sender), least, sender), Waiting::kArrival, sender)) return false;
+    if (!is_ok(gin_.wait_signal(layout().arrival_signal(sender), least, sender), Waiting::kArrival, sender))
+      return false;
     c_.p.store_relaxed(awaited, least);
     return true;
   }

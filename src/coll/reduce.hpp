@@ -1,9 +1,9 @@
 // Reduce-scatter and all-reduce. Every element has one rank that finishes it, the owner of its share.
 //
-// Inside a node shares are added up by load and store, in rank order. Between nodes a share's sum over the ranks of a node
-// is made by the owner's rail partner there, rounded to the element type and put to the owner, who adds up one such partial
-// of each node, its own included, in the order of nodes, and rounds again. So what a node has to say about an element
-// crosses the network once, and all ranks get the same bits. In phases of a piece:
+// Inside a node shares are added up by load and store, in rank order. Between nodes a share's sum over the ranks of a
+// node is made by the owner's rail partner there, rounded to the element type and put to the owner, who adds up one
+// such partial of each node, its own included, in the order of nodes, and rounds again. So what a node has to say about
+// an element crosses the network once, and all ranks get the same bits. In phases of a piece:
 //
 //   stage          everybody stages slices of the shares that others of its node reduce
 //   send_partials  partners reduce slices of other nodes' shares, over their node, and put them to the owners
@@ -121,7 +121,8 @@ SWITCHYARD_DEVICE bool reduce_scatter(Context<P>& c, const char* in, char* out, 
   const auto stage = [&](uint64_t piece) { return reducer.stage(piece); };
   const auto finish = [&](uint64_t piece) { return reducer.finish(piece, out + shares.pieces.begin(piece) * width); };
   if (c.one_node()) return in_steps(c, shares.pieces.num(), stage, finish);
-  return in_steps(c, shares.pieces.num(), stage, [&](uint64_t piece) { return reducer.send_partials(piece); }, finish);
+  return in_steps(
+      c, shares.pieces.num(), stage, [&](uint64_t piece) { return reducer.send_partials(piece); }, finish);
 }
 
 // Of an all-reduce: the vector is cut into pieces, and each piece into shares.
@@ -147,7 +148,9 @@ struct Results {
   SharesOfPieces shares;
   Finish finish;
 
-  SWITCHYARD_DEVICE uint64_t num_bytes(int owner, uint64_t piece) const { return shares.slice(owner, piece).num_bytes * width; }
+  SWITCHYARD_DEVICE uint64_t num_bytes(int owner, uint64_t piece) const {
+    return shares.slice(owner, piece).num_bytes * width;
+  }
   SWITCHYARD_DEVICE uint64_t place(int bank) const { return c.v.layout.result(bank); }
   SWITCHYARD_DEVICE bool fill(uint64_t piece) { return finish(piece, c.v.window.local(place(c.bank()))); }
   SWITCHYARD_DEVICE int num_chunks(int /*node*/) const { return 1; }
@@ -170,16 +173,22 @@ SWITCHYARD_DEVICE bool all_reduce_short(Context<P>& c, const char* in, char* out
   };
   const auto reduce = [&](uint64_t) {
     const Team& node = c.v.comm.lsa;
-    multimem_row(c.v.window, node, c.v.layout.stage(c.previous_bank())).list(c.v.sources);
-    const int divisor = how.op == ReduceOp::kAvg ? node.num_ranks : 1;
-    reduce_rows(c.p, {how.dtype, how.op, divisor}, out, c.v.sources, c.v.ones, node.num_ranks, num_elements);
+    const Reduction last{how.dtype, how.op, how.op == ReduceOp::kAvg ? node.num_ranks : 1};
+    const MultimemRow rows = multimem_row(c.v.window, node, c.v.layout.stage(c.previous_bank()));
+    if (last.is_plain_sum()) {
+      rows.load_reduce(c.p, last.dtype, out, c.v.sources, c.v.ones, num_elements);
+    } else {
+      rows.list(c.v.sources);
+      reduce_rows(c.p, last, out, c.v.sources, c.v.ones, node.num_ranks, num_elements);
+    }
     return true;
   };
   return in_steps(c, num_bytes == 0 ? 0 : 1, stage, reduce);
 }
 
 template <class P>
-SWITCHYARD_DEVICE bool all_reduce(Context<P>& c, const char* in, char* out, uint64_t num_elements, const Reduction& how) {
+SWITCHYARD_DEVICE bool all_reduce(Context<P>& c, const char* in, char* out, uint64_t num_elements,
+                                  const Reduction& how) {
   constexpr uint64_t kShortBytes = 16 << 10;
   const uint64_t width = dtype_bytes(how.dtype);
   if (c.one_node() && num_elements * width <= kShortBytes) return all_reduce_short(c, in, out, num_elements, how);
@@ -194,9 +203,9 @@ SWITCHYARD_DEVICE bool all_reduce(Context<P>& c, const char* in, char* out, uint
   const auto depart = [&](uint64_t piece) { return spread.depart(piece); };
   const auto from_node = [&](uint64_t piece) { return spread.from_node(piece); };
   if (c.one_node()) return in_steps(c, shares.pieces.num(), stage, depart, from_node);
-  return in_steps(c, shares.pieces.num(), stage, [&](uint64_t piece) { return reducer.send_partials(piece); }, depart,
-                  from_node, [&](uint64_t piece) { return spread.from_rails(piece); },
-                  [&](uint64_t) { return spread.release(); });
+  return in_steps(
+      c, shares.pieces.num(), stage, [&](uint64_t piece) { return reducer.send_partials(piece); }, depart, from_node,
+      [&](uint64_t piece) { return spread.from_rails(piece); }, [&](uint64_t) { return spread.release(); });
 }
 
 }  // namespace switchyard::coll

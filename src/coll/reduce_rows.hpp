@@ -14,6 +14,12 @@ struct Reduction {
   DType dtype;
   ReduceOp op;
   int32_t divisor;  // of kAvg, where this is the last step; else 1
+
+  // Does the platform's own sum of rows do?
+  SWITCHYARD_HD bool is_plain_sum() const {
+    const bool is_float = dtype == DType::kBfloat16 || dtype == DType::kFloat16 || dtype == DType::kFloat32;
+    return is_float && (op == ReduceOp::kSum || op == ReduceOp::kAvg) && divisor == 1;
+  }
 };
 
 // How elements are stored, and in what they are added up. Integers: in unsigned ones, which may wrap.
@@ -73,9 +79,7 @@ SWITCHYARD_DEVICE void reduce_elements(const P& p, const Reduction& how, char* o
 template <class P>
 SWITCHYARD_DEVICE void reduce_rows(const P& p, const Reduction& how, char* out, const char* const* sources,
                                    const float* ones, int num_sources, uint64_t num_elements) {
-  const bool is_float = how.dtype == DType::kBfloat16 || how.dtype == DType::kFloat16 || how.dtype == DType::kFloat32;
-  const bool adds = how.op == ReduceOp::kSum || how.op == ReduceOp::kAvg;
-  if (is_float && adds && how.divisor == 1) return p.reduce(how.dtype, out, sources, ones, num_sources, num_elements);
+  if (how.is_plain_sum()) return p.reduce(how.dtype, out, sources, ones, num_sources, num_elements);
   const auto run = [&]<class E>(E) { reduce_elements<E>(p, how, out, sources, num_sources, num_elements); };
   switch (how.dtype) {
     case DType::kInt8: return run(IntegerElement<int8_t>{});

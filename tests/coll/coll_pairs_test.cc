@@ -29,7 +29,8 @@ TEST_P(Pairs, OneSendAndOneReceivePerRankIsAnAllToAllV) {
     for (int round = 0; round < 3; ++round) expect_posted(transfer(ranks, rank, calls));
     ranks.expect_finished(rank);
     for (int peer = 0; peer < ranks.size(); ++peer) {
-      EXPECT_TRUE(received[size_t(peer)] == make_input(DType::kUint8, peer, count(peer, rank), uint64_t(rank))) << "from " << peer;
+      EXPECT_TRUE(received[size_t(peer)] == make_input(DType::kUint8, peer, count(peer, rank), uint64_t(rank)))
+          << "from " << peer;
     }
   });
 }
@@ -42,7 +43,8 @@ TEST_P(Pairs, RanksThatTakeNoPartAreNotNeeded) {
   ranks.on_all([&](int rank) {
     if (rank != 0 && rank != last) return;
     // One after the other, each as an operation of its own.
-    if (rank == 0) expect_posted(transfer(ranks, 0, {{true, last, const_cast<uint8_t*>(in.data()), in.size(), DType::kUint8}}));
+    if (rank == 0)
+      expect_posted(transfer(ranks, 0, {{true, last, const_cast<uint8_t*>(in.data()), in.size(), DType::kUint8}}));
     if (rank == last) expect_posted(transfer(ranks, last, {{false, 0, there.data(), there.size(), DType::kUint8}}));
     if (rank == last) expect_posted(transfer(ranks, last, {{true, 0, there.data(), there.size(), DType::kUint8}}));
     if (rank == 0) expect_posted(transfer(ranks, 0, {{false, last, back.data(), back.size(), DType::kUint8}}));
@@ -53,7 +55,8 @@ TEST_P(Pairs, RanksThatTakeNoPartAreNotNeeded) {
   // The others are where they were.
   ranks.on_all([&](int rank) {
     int32_t number = 1;
-    expect_posted(ranks[rank].all_reduce(&number, &number, 1, DType::kInt32, coll::ReduceOp::kSum, ranks.stream_ref(rank)));
+    expect_posted(
+        ranks[rank].all_reduce(&number, &number, 1, DType::kInt32, coll::ReduceOp::kSum, ranks.stream_ref(rank)));
     ranks.expect_finished(rank);
     EXPECT_EQ(number, ranks.size());
   });
@@ -92,14 +95,18 @@ TEST_P(Pairs, ReceiversSayThatAnotherNumberCameAndGoOn) {
     ranks.on_all([&](int rank) {
       auto* const data = const_cast<uint8_t*>(in.data());
       if (rank == 0) {
-        expect_posted(transfer(ranks, 0, {{true, last, data, in.size(), DType::kUint8}, {true, last, data, 3, DType::kUint8}}));
+        expect_posted(
+            transfer(ranks, 0, {{true, last, data, in.size(), DType::kUint8}, {true, last, data, 3, DType::kUint8}}));
         ranks.expect_finished(0);
       } else if (rank == last) {
-        expect_posted(transfer(ranks, last, {{false, 0, out.data(), expected, DType::kUint8}, {false, 0, second.data(), 3, DType::kUint8}}));
+        expect_posted(
+            transfer(ranks, last,
+                     {{false, 0, out.data(), expected, DType::kUint8}, {false, 0, second.data(), 3, DType::kUint8}}));
         const Status status = ranks.finish(last);
         EXPECT_EQ(status.code(), Code::kInvalidUsage) << status.to_string();
-        EXPECT_NE(status.message().find(text("rank 0 sends rank ", last, " 50000 bytes, but ", expected, " are expected")),
-                  std::string::npos)
+        EXPECT_NE(
+            status.message().find(text("rank 0 sends rank ", last, " 50000 bytes, but ", expected, " are expected")),
+            std::string::npos)
             << status.to_string();
       }
     });
@@ -112,7 +119,8 @@ TEST_P(Pairs, ReceiversSayThatAnotherNumberCameAndGoOn) {
 
 INSTANTIATE_TEST_SUITE_P(Topologies, Pairs,
                          ::testing::Values(Nodes{"two", {0, 0}}, Nodes{"eight", {0, 0, 0, 0, 0, 0, 0, 0}},
-                                           Nodes{"uneven", {0, 0, 0, 1, 2, 2}}, Nodes{"uneven_ofi", {0, 0, 0, 1, 2, 2}, "ofi"},
+                                           Nodes{"uneven", {0, 0, 0, 1, 2, 2}},
+                                           Nodes{"uneven_ofi", {0, 0, 0, 1, 2, 2}, "ofi"},
                                            Nodes{"two_nodes_proxy", {0, 0, 1, 1}, "ofi", "proxy"}),
                          [](const auto& nodes) { return nodes.param.name; });
 

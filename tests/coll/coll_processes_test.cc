@@ -53,15 +53,18 @@ std::string round(const RankProcess& self, Rank& rank, size_t count) {
   coll::Collectives& c = *rank.collectives;
   const auto run = [&]() -> Status {
     SWITCHYARD_TRY(c.all_gather(in.data(), all.data(), count * n, DType::kBfloat16, rank.stream_ref()));
-    SWITCHYARD_TRY(c.all_reduce(in.data(), added.data(), count * n, DType::kBfloat16, ReduceOp::kSum, rank.stream_ref()));
-    SWITCHYARD_TRY(c.reduce_scatter(in.data(), share.data(), count, DType::kBfloat16, ReduceOp::kSum, rank.stream_ref()));
+    SWITCHYARD_TRY(
+        c.all_reduce(in.data(), added.data(), count * n, DType::kBfloat16, ReduceOp::kSum, rank.stream_ref()));
+    SWITCHYARD_TRY(
+        c.reduce_scatter(in.data(), share.data(), count, DType::kBfloat16, ReduceOp::kSum, rank.stream_ref()));
     SWITCHYARD_TRY(c.all_to_all(in.data(), turned.data(), count, DType::kBfloat16, rank.stream_ref()));
     return rank.stream->synchronize(Deadline::after_ns(30 * kSecond));
   };
   if (const Status status = run(); !status.ok()) return status.to_string();
   if (all != gathered) return "all-gather is wrong";
   if (added != sums) return "all-reduce is wrong";
-  if (!std::equal(share.begin(), share.end(), sums.begin() + std::ptrdiff_t(share.size()) * self.rank)) return "reduce-scatter is wrong";
+  if (!std::equal(share.begin(), share.end(), sums.begin() + std::ptrdiff_t(share.size()) * self.rank))
+    return "reduce-scatter is wrong";
   return turned == expected ? "" : "all-to-all is wrong";
 }
 

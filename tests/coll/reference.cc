@@ -39,7 +39,8 @@ T load(const Bytes& bytes, size_t idx) {
 // Numbers of one kind: how they are read, combined and written.
 struct Kind {
   std::function<void(Bytes&, size_t idx, uint64_t bits)> make;
-  // `row`: values of the ranks of a node, or of the nodes; last: and then the mean over `num_ranks`, if that is asked for.
+  // `row`: values of the ranks of a node, or of the nodes; last: and then the mean over `num_ranks`, if that is asked
+  // for.
   std::function<void(const std::vector<const Bytes*>& rows, size_t idx, ReduceOp op, int divisor, Bytes& out)> reduce;
 };
 
@@ -91,8 +92,10 @@ Kind kind_of(DType dtype) {
     case DType::kUint32: return integers<uint32_t>();
     case DType::kInt64: return integers<int64_t>();
     case DType::kUint64: return integers<uint64_t>();
-    case DType::kFloat64: return reals<double, double>([](double value) { return value; }, [](double value) { return value; });
-    case DType::kFloat32: return reals<float, float>([](float value) { return value; }, [](float value) { return value; });
+    case DType::kFloat64:
+      return reals<double, double>([](double value) { return value; }, [](double value) { return value; });
+    case DType::kFloat32:
+      return reals<float, float>([](float value) { return value; }, [](float value) { return value; });
     case DType::kFloat16:
     case DType::kBfloat16: return narrow(dtype);
     default: return integers<uint8_t>();  // bytes, which nobody reduces

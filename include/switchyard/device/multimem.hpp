@@ -28,35 +28,21 @@ struct MultimemPtr {
   }
 
  private:
-  SWITCHYARD_DEVICE T* place(int member) const {
-    return window.template lsa_as<T>(offset, team.world_rank(member));
-  }
+  SWITCHYARD_DEVICE T* place(int member) const { return window.template lsa_as<T>(offset, team.world_rank(member)); }
 };
 
-// The same for rows, moved by the platform: by all lanes of a warp together.
+// The same for rows, added up by the platform: by all lanes of a warp together.
 struct MultimemRow {
   WindowView window;
   Team team;
   uint64_t offset;
 
-  // EFFECTS  every member's place holds the row, which is read once; drain, and order it with a barrier or signal.
-  template <class P>
-  SWITCHYARD_DEVICE void store(const P& p, const char* source, size_t num_bytes) const {
-    constexpr int kAtOnce = 16;
-    char* places[kAtOnce];
-    for (int first = 0; first < team.num_ranks; first += kAtOnce) {
-      const int num_places = team.num_ranks - first < kAtOnce ? team.num_ranks - first : kAtOnce;
-      for (int i = 0; i < num_places; ++i) places[i] = window.lsa(offset, team.world_rank(first + i));
-      p.push(source, places, num_places, num_bytes);
-    }
-  }
   // The members' rows, in rank order.
   SWITCHYARD_DEVICE void list(const char** rows) const {
     for (int member = 0; member < team.num_ranks; ++member) rows[member] = window.lsa(offset, team.world_rank(member));
   }
-  // out = the sum over the members in rank order, in FP32, rounded once. `rows` and `ones`: [members], the former to work
-  // with, the latter 1.0 each.
-  // REQUIRES  dtype is kBfloat16, kFloat16 or kFloat32.
+  // out = the sum over the members in rank order, in FP32, rounded once. `rows` and `ones`: [members], the former to
+  // work with, the latter 1.0 each. REQUIRES  dtype is kBfloat16, kFloat16 or kFloat32.
   template <class P>
   SWITCHYARD_DEVICE void load_reduce(const P& p, DType dtype, char* out, const char** rows, const float* ones,
                                      size_t num_elements) const {
