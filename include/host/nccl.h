@@ -148,8 +148,11 @@ typedef struct ncclConfig_v22800 {
 #define ncclGroupEnd syhost_ncclGroupEnd
 #define ncclAllGather syhost_ncclAllGather
 #define ncclAllReduce syhost_ncclAllReduce
+#define ncclAlltoAll syhost_ncclAlltoAll
 #define ncclBroadcast syhost_ncclBroadcast
 #define ncclReduceScatter syhost_ncclReduceScatter
+#define ncclSend syhost_ncclSend
+#define ncclRecv syhost_ncclRecv
 
 #ifdef __cplusplus
 extern "C" {
@@ -182,18 +185,27 @@ SYHOST_API ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void* buff, size
                                                int winFlags);
 SYHOST_API ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win);
 
-/* Collectives, in stream order. */
+/* Collectives, in stream order. A group collects sends and receives of this thread: those of a communicator then run as one
+ * operation, none waiting for another, so that a group of one send and one receive per rank is an all-to-all-v. Other
+ * collectives are posted at once, in a group too; they never block. If a call of a group fails, ncclGroupEnd() returns
+ * that and posts no send or receive. */
 SYHOST_API ncclResult_t ncclGroupStart(void);
 SYHOST_API ncclResult_t ncclGroupEnd(void);
 SYHOST_API ncclResult_t ncclAllGather(const void* sendbuff, void* recvbuff, size_t sendcount, ncclDataType_t datatype,
                                       ncclComm_t comm, cudaStream_t stream);
 SYHOST_API ncclResult_t ncclAllReduce(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
                                       ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream);
+SYHOST_API ncclResult_t ncclAlltoAll(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
+                                     ncclComm_t comm, cudaStream_t stream);
 SYHOST_API ncclResult_t ncclBroadcast(const void* sendbuff, void* recvbuff, size_t count, ncclDataType_t datatype,
                                       int root, ncclComm_t comm, cudaStream_t stream);
 SYHOST_API ncclResult_t ncclReduceScatter(const void* sendbuff, void* recvbuff, size_t recvcount,
                                           ncclDataType_t datatype, ncclRedOp_t op, ncclComm_t comm,
                                           cudaStream_t stream);
+SYHOST_API ncclResult_t ncclSend(const void* sendbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
+                                 cudaStream_t stream);
+SYHOST_API ncclResult_t ncclRecv(void* recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
+                                 cudaStream_t stream);
 
 #ifdef __cplusplus
 } /* extern "C" */

@@ -173,6 +173,63 @@ TEST_P(HostCollectives, BroadcastReachesEverybodyFromEveryRoot) {
   });
 }
 
+TEST_P(HostCollectives, AllToAllTransposes) {
+  for_each_size([&](const CommRanks& ranks, int rank, const Type& type, size_t count) {
+    const auto n = size_t(ranks.size());
+    const size_t share_bytes = count * type.num_bytes;
+    const auto part = [&](size_t from, size_t to) {
+      return encode_range(type.datatype, 0, count, [&](size_t idx) { return double((idx * 3 + from * 5 + to * 11) % 100); });
+    };
+    std::vector<uint8_t> mine, expected;
+    for (size_t peer = 0; peer < n; ++peer) {
+      const auto sent = part(size_t(rank), peer), received = part(peer, size_t(rank));
+      mine.insert(mine.end(), sent.begin(), sent.end());
+      expected.insert(expected.end(), received.begin(), received.end());
+    }
+    const DeviceBuffer in(share_bytes * n), out(share_bytes * n);
+    in.upload(mine);
+    expect_success(ncclAlltoAll(in.data(), out.data(), count, type.datatype, ranks.comm(rank), nullptr));
+    expect_success(ncclAlltoAll(in.data(), in.data(), count, type.datatype, ranks.comm(rank), nullptr));
+    expect_success(cudaStreamSynchronize(nullptr));
+    EXPECT_TRUE(out.download() == expected) << "count " << count;
+    EXPECT_TRUE(in.download() == expected) << "in place, count " << count;
+  });
+}
+
+// As libraries write an all-to-all-v: what is empty is left out, so that some ranks may have nothing to do.
+TEST_P(HostCollectives, AGroupOfSendsAndReceivesIsAnAllToAllV) {
+  const CommRanks ranks(GetParam());
+  const auto count = [](int from, int to) { return size_t((from * 31 + to * 17) % 5 * 60'001); };
+  const auto value = [](int from, int to) { return uint8_t(1 + from * 16 + to); };
+  ranks.on_all([&](int rank) {
+    const StreamOwner sending, receiving;
+    std::vector<std::unique_ptr<DeviceBuffer>> sent, received;
+    for (int round = 0; round < 3; ++round) {
+      expect_success(ncclGroupStart());
+      for (int peer = 0; peer < ranks.size(); ++peer) {
+        sent.push_back(std::make_unique<DeviceBuffer>(count(rank, peer)));
+        received.push_back(std::make_unique<DeviceBuffer>(count(peer, rank)));
+        sent.back()->fill(value(rank, peer));
+        received.back()->fill(0);
+        expect_success(ncclGroupStart());  // groups may be nested
+        if (sent.back()->size() > 0) {
+          expect_success(ncclSend(sent.back()->data(), sent.back()->size(), ncclUint8, peer, ranks.comm(rank), sending));
+        }
+        if (received.back()->size() > 0) {
+          expect_success(ncclRecv(received.back()->data(), received.back()->size(), ncclUint8, peer, ranks.comm(rank), receiving));
+        }
+        expect_success(ncclGroupEnd());
+      }
+      expect_success(ncclGroupEnd());
+    }
+    expect_success(cudaStreamSynchronize(receiving));
+    for (size_t i = 0; i < received.size(); ++i) {
+      const int peer = int(i) % ranks.size();
+      EXPECT_TRUE(received[i]->holds_only(value(peer, rank))) << "from " << peer;
+    }
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, HostCollectives, ::testing::Values(1, 3, 4),
                          [](const auto& num_ranks) { return std::to_string(num_ranks.param); });
 
@@ -203,6 +260,37 @@ TEST(HostNccl, RefusesCollectivesThatCannotBe) {
     EXPECT_EQ(ncclBroadcast(data, data, 4, ncclFloat32, 1, comm, nullptr), ncclInvalidArgument);
     EXPECT_NE(std::string(ncclGetLastError(comm)).find("root is 1, allowed 0..0"), std::string::npos);
     EXPECT_EQ(sum_over(comm, 5), 5);
+  });
+}
+
+TEST(HostNccl, RefusesSendsAndGroupsThatCannotBe) {
+  const CommRanks ranks(1);
+  ranks.on_all([&](int rank) {
+    const ncclComm_t comm = ranks.comm(rank);
+    const DeviceBuffer memory(64), other(64);
+    memory.fill(7);
+    other.fill(0);
+    EXPECT_EQ(ncclGroupEnd(), ncclInvalidUsage);
+    EXPECT_EQ(ncclSend(memory.data(), 4, ncclFloat32, 1, comm, nullptr), ncclInvalidArgument);
+    EXPECT_EQ(ncclRecv(memory.data(), 4, ncclFloat32, -1, comm, nullptr), ncclInvalidArgument);
+    EXPECT_EQ(ncclSend(nullptr, 4, ncclFloat32, 0, comm, nullptr), ncclInvalidArgument);
+    EXPECT_EQ(ncclRecv(memory.data(), 4, ncclDataType_t(13), 0, comm, nullptr), ncclInvalidArgument);
+    EXPECT_EQ(ncclSend(memory.data(), 4, ncclFloat32, 0, nullptr, nullptr), ncclInvalidArgument);
+    EXPECT_EQ(ncclAlltoAll(memory.data(), nullptr, 4, ncclFloat32, comm, nullptr), ncclInvalidArgument);
+    // One bad call, and nothing of its group happens.
+    expect_success(ncclGroupStart());
+    expect_success(ncclSend(memory.data(), 64, ncclUint8, 0, comm, nullptr));
+    EXPECT_EQ(ncclRecv(other.data(), 64, ncclUint8, 3, comm, nullptr), ncclInvalidArgument);
+    EXPECT_EQ(ncclGroupEnd(), ncclInvalidArgument);
+    EXPECT_NE(std::string(ncclGetLastError(comm)).find("peer is 3, allowed 0..0"), std::string::npos);
+    EXPECT_EQ(cudaStreamQuery(nullptr), cudaSuccess);
+    expect_success(ncclGroupStart());
+    expect_success(ncclSend(memory.data(), 64, ncclUint8, 0, comm, nullptr));
+    expect_success(ncclRecv(other.data(), 64, ncclUint8, 0, comm, nullptr));
+    EXPECT_TRUE(other.holds_only(0)) << "a group waits for its end";
+    expect_success(ncclGroupEnd());
+    expect_success(cudaStreamSynchronize(nullptr));
+    EXPECT_TRUE(other.holds_only(7));
   });
 }
 

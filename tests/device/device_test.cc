@@ -175,6 +175,16 @@ TEST(DeviceApiOneNode, MultimemStoresToAllAndAddsUpInRankOrder) {
     ASSERT_EQ(barrier.lsa(), BarrierResult::kOk);
     EXPECT_EQ(multimem<float>(window, device->lsa, 0).load_reduce(), 10.0f);
     for (int peer = 0; peer < 4; ++peer) EXPECT_EQ(window.local_as<int>(64)[peer], 100 + peer);
+    // Rows: 2^25 + 1 + 1 - 2^25 is 0 in this order of FP32 additions, and 2 in others.
+    constexpr float kValues[] = {0x1p25f, 1.0f, 1.0f, -0x1p25f};
+    for (int i = 0; i < 100; ++i) window.local_as<float>(128)[i] = kValues[rank] * float(i);
+    ASSERT_EQ(barrier.lsa(), BarrierResult::kOk);
+    const char* rows[4];
+    const float ones[4] = {1, 1, 1, 1};
+    float sums[100];
+    multimem_row(window, device->lsa, 128).load_reduce(p, DType::kFloat32, reinterpret_cast<char*>(sums), rows, ones, 100);
+    EXPECT_EQ(sums[1], 0.0f);
+    EXPECT_EQ(sums[64], 0.0f);
     ASSERT_EQ(barrier.lsa(), BarrierResult::kOk);
   });
 }
@@ -189,6 +199,7 @@ TEST(DeviceApiOneNode, AWaitForAMissingRankEndsByItsDeadline) {
     Barrier<HostPlatform> barrier(p, *device, 0);
     const uint64_t start = now_ns();
     EXPECT_EQ(barrier.world(), BarrierResult::kTimeout);
+    EXPECT_EQ(barrier.missing(), 1);
     EXPECT_LT(now_ns() - start, 2 * kSecond);
   });
 }

@@ -46,6 +46,9 @@ class Barrier {
     return result == BarrierResult::kOk ? released : result;
   }
 
+  // After a barrier that failed: the rank that was waited for, or that the network does not reach.
+  SWITCHYARD_DEVICE int missing() const { return missing_; }
+
  private:
   SWITCHYARD_DEVICE uint64_t next_epoch() const { return p_.load_relaxed(&comm_.barrier_epochs[index_]) + 1; }
   SWITCHYARD_DEVICE uint64_t* inbox(int at_rank, int from) const {
@@ -61,7 +64,9 @@ class Barrier {
   template <class Ready>
   SWITCHYARD_DEVICE BarrierResult wait(const int& rank, Ready ready) {
     const auto gone = [&] { return p_.raised(&comm_.peer_state[rank]); };
-    switch (wait_for_peers(p_, ready, gone, comm_.timeout_ns, comm_.abort)) {
+    const WaitEnd end = wait_for_peers(p_, ready, gone, comm_.timeout_ns, comm_.abort);
+    if (end != WaitEnd::kReady) missing_ = rank;
+    switch (end) {
       case WaitEnd::kReady: return BarrierResult::kOk;
       case WaitEnd::kPeerGone: return BarrierResult::kPeerGone;
       case WaitEnd::kAborted: return BarrierResult::kAborted;
@@ -75,15 +80,16 @@ class Barrier {
   template <class IsPartner>
   SWITCHYARD_DEVICE BarrierResult meet(IsPartner is_partner) {
     const auto is_partner_rank = [&](int rank) {
-      int node = 0;
-      while (node + 1 < comm_.num_nodes && rank >= comm_.node_first[node + 1]) ++node;
+      const int node = comm_.node_of(rank);
       return node != comm_.node && is_partner(node, rank - comm_.node_first[node]);
     };
     for (int rank = 0; rank < comm_.world.num_ranks; ++rank) {
       if (!is_partner_rank(rank)) continue;
       p_.store_relaxed(num_met(rank), p_.load_relaxed(num_met(rank)) + 1);
       const NetPut arrival{rank, 0, 0, 0, 0, 0, comm_.resources.id, comm_.barrier_offset(index_, comm_.world.rank), 1, nullptr};
-      if (!net_signal(p_, comm_.net, arrival)) return BarrierResult::kFailed;
+      if (net_signal(p_, comm_.net, arrival)) continue;
+      missing_ = rank;
+      return BarrierResult::kFailed;
     }
     int rank = 0;
     return wait(rank, [&] {
@@ -111,6 +117,7 @@ class Barrier {
   const P& p_;
   const DeviceComm& comm_;
   int index_;
+  int missing_ = -1;
 };
 
 }  // namespace switchyard

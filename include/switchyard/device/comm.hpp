@@ -39,9 +39,17 @@ struct DeviceComm {
   const uint32_t* abort;
   uint64_t timeout_ns;
 
-  // My partner on another node.
+  SWITCHYARD_HD int node_of(int world_rank) const {
+    int of = 0;
+    while (of + 1 < num_nodes && world_rank >= node_first[of + 1]) ++of;
+    return of;
+  }
+  // My partner on another node, and anybody's.
   SWITCHYARD_HD int rail_peer(int other_node) const {
     return node_first[other_node] + lsa.rank % node_size[other_node];
+  }
+  SWITCHYARD_HD int rail_peer_of(int world_rank, int other_node) const {
+    return node_first[other_node] + (world_rank - node_first[node_of(world_rank)]) % node_size[other_node];
   }
 
   // Layout of the resource window.

@@ -4,6 +4,7 @@
 #pragma once
 #include "switchyard/device/team.hpp"
 #include "switchyard/device/window.hpp"
+#include "switchyard/dtype.hpp"
 
 namespace switchyard {
 
@@ -27,14 +28,35 @@ struct MultimemPtr {
   }
 
  private:
-  SWITCHYARD_DEVICE T* place(int member) const {
-    return window.template lsa_as<T>(offset, team.world_rank(member));
+  SWITCHYARD_DEVICE T* place(int member) const { return window.template lsa_as<T>(offset, team.world_rank(member)); }
+};
+
+// The same for rows, added up by the platform: by all lanes of a warp together.
+struct MultimemRow {
+  WindowView window;
+  Team team;
+  uint64_t offset;
+
+  // The members' rows, in rank order.
+  SWITCHYARD_DEVICE void list(const char** rows) const {
+    for (int member = 0; member < team.num_ranks; ++member) rows[member] = window.lsa(offset, team.world_rank(member));
+  }
+  // out = the sum over the members in rank order, in FP32, rounded once. `rows` and `ones`: [members], the former to
+  // work with, the latter 1.0 each. REQUIRES  dtype is kBfloat16, kFloat16 or kFloat32.
+  template <class P>
+  SWITCHYARD_DEVICE void load_reduce(const P& p, DType dtype, char* out, const char** rows, const float* ones,
+                                     size_t num_elements) const {
+    list(rows);
+    p.reduce(dtype, out, rows, ones, team.num_ranks, num_elements);
   }
 };
 
 // REQUIRES  the window reaches every member of the team.
 template <class T>
 SWITCHYARD_DEVICE MultimemPtr<T> multimem(const WindowView& window, const Team& team, uint64_t offset) {
+  return {window, team, offset};
+}
+SWITCHYARD_HD MultimemRow multimem_row(const WindowView& window, const Team& team, uint64_t offset) {
   return {window, team, offset};
 }
 

@@ -1,0 +1,175 @@
+// What is refused, what never blocks, and what ranks are told when others don't come.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <string_view>
+
+#include "coll/coll_ranks.hpp"
+
+namespace switchyard::testing {
+namespace {
+
+using coll::ReduceOp;
+
+constexpr uint64_t kShortLimit = kSecond;  // of joining, too
+
+void expect_refused(const Status& status, const std::string& words) {
+  EXPECT_EQ(status.code(), Code::kInvalidArgument) << status.to_string();
+  EXPECT_NE(status.message().find(words), std::string::npos) << status.to_string();
+}
+
+TEST(CollectiveErrors, WhatCannotBeIsRefusedAndLeavesEverythingAsItWas) {
+  CollRanks ranks(Nodes{"", {0, 0}});
+  ranks.on_all([&](int rank) {
+    coll::Collectives& c = ranks[rank];
+    const StreamRef stream = ranks.stream_ref(rank);
+    std::array<float, 8> buffer{};
+    float* const data = buffer.data();
+    expect_refused(c.all_gather(nullptr, data, 4, DType::kFloat32, stream), "NULL");
+    expect_refused(c.all_gather(data, nullptr, 4, DType::kFloat32, stream), "NULL");
+    expect_refused(c.all_gather(data, data, 4, DType(99), stream), "unknown datatype 99");
+    expect_refused(c.all_gather(data, data, ~size_t(0) / 8, DType::kFloat64, stream), "too large");
+    expect_refused(c.all_reduce(data, data, 4, DType::kFloat32, ReduceOp(5), stream), "unknown reduction 5");
+    expect_refused(c.all_reduce(data, data, 4, DType::kFloat32, ReduceOp(-1), stream), "unknown reduction -1");
+    expect_refused(c.all_reduce(data, data, 4, DType::kFloat8E4M3, ReduceOp::kSum, stream), "float8_e4m3");
+    const char* const odd = reinterpret_cast<const char*>(data) + 1;
+    expect_refused(c.all_reduce(odd, data, 1, DType::kFloat32, ReduceOp::kSum, stream), "not aligned");
+    expect_refused(c.reduce_scatter(nullptr, data, 4, DType::kFloat32, ReduceOp::kSum, stream), "NULL");
+    expect_refused(c.reduce_scatter(data, data, 4, DType::kFloat4x2, ReduceOp::kSum, stream), "float4x2");
+    expect_refused(c.broadcast(data, data, 4, DType::kFloat32, 2, stream), "root is 2, allowed 0..1");
+    expect_refused(c.broadcast(data, data, 4, DType::kFloat32, -1, stream), "root is -1");
+    expect_refused(c.all_to_all(data, nullptr, 1, DType::kFloat32, stream), "NULL");
+    const std::vector<coll::Part> one(1), two(2), lots(2, coll::Part{~size_t(0) / 2, 2}), some(2, coll::Part{0, 2});
+    expect_refused(c.all_to_all_v(data, one, data, two, DType::kFloat32, stream), "the send buffer has 1 parts");
+    expect_refused(c.all_to_all_v(data, two, data, one, DType::kFloat32, stream), "the receive buffer has 1 parts");
+    expect_refused(c.all_to_all_v(data, lots, data, lots, DType::kFloat32, stream), "too large");
+    expect_refused(c.all_to_all_v(nullptr, some, data, some, DType::kFloat32, stream), "the send buffer is NULL");
+    expect_refused(c.all_to_all_v(data, some, data, two, DType::kFloat32, stream),
+                   "sends itself 2 elements and expects 0");
+    const std::vector<coll::PairCall> nobody{{true, 2, data, 1, DType::kFloat32}},
+        nothing{{false, 0, nullptr, 1, DType::kFloat32}};
+    expect_refused(c.send_and_receive(nobody, stream), "peer is 2, allowed 0..1");
+    expect_refused(c.send_and_receive(nothing, stream), "NULL");
+    buffer.fill(float(rank + 1));
+    expect_posted(c.all_reduce(data, data, buffer.size(), DType::kFloat32, ReduceOp::kSum, stream));
+    ranks.expect_finished(rank);
+    EXPECT_EQ(buffer[7], 3.0f);
+  });
+}
+
+TEST(CollectiveErrors, ReceiversSayThatOthersSendAnotherNumberAndGoOn) {
+  for (const Nodes& nodes : {Nodes{"", {0, 0, 0}}, Nodes{"", {0, 1, 1}}}) {
+    CollRanks ranks(nodes);
+    ranks.on_all([&](int rank) {
+      // Rank 1 sends rank 2 more, and rank 0 sends rank 2 less, than that expects.
+      std::vector<coll::Part> sent(3, coll::Part{0, 10'000}), received{{0, 10'000}, {20'000, 10'000}, {40'000, 10'000}};
+      if (rank == 1) sent[2].num_elements = 15'000;
+      if (rank == 0) sent[2].num_elements = 9'000;
+      const std::vector<int32_t> in(15'000, rank);
+      std::vector<int32_t> out(60'000, -1);
+      expect_posted(
+          ranks[rank].all_to_all_v(in.data(), sent, out.data(), received, DType::kInt32, ranks.stream_ref(rank)));
+      const Status status = ranks.finish(rank);
+      EXPECT_EQ(status.ok(), rank != 2);
+      if (rank == 2) {
+        EXPECT_EQ(status.message(), "all-to-all-v: rank 0 sends rank 2 9000 elements, but 10000 are expected");
+        EXPECT_EQ(out[8'999], 0);
+        EXPECT_EQ(out[9'000], -1);
+        EXPECT_EQ(out[29'999], 1);
+        EXPECT_EQ(out[30'000], -1);
+      }
+      expect_posted(ranks[rank].all_gather(in.data(), out.data(), 15'000, DType::kInt32, ranks.stream_ref(rank)));
+      ranks.expect_finished(rank);
+      EXPECT_EQ(out[44'999], 2);
+    });
+  }
+}
+
+// The rank that does not come is named, by the stream and by every later call; nobody hangs.
+struct Absence {
+  Nodes nodes;
+  const char* call;
+  Status post(coll::Collectives& c, std::vector<float>& data, StreamRef stream) const {
+    const int root = int(nodes.of_rank.size()) - 1;
+    if (std::string_view(call) == "broadcast")
+      return c.broadcast(data.data(), data.data(), 9, DType::kFloat32, root, stream);
+    if (std::string_view(call) == "all-gather")
+      return c.all_gather(data.data(), data.data(), 1, DType::kFloat32, stream);
+    return c.all_reduce(data.data(), data.data(), 9, DType::kFloat32, ReduceOp::kSum, stream);
+  }
+};
+class AbsentRanks : public ::testing::TestWithParam<Absence> {};
+
+TEST_P(AbsentRanks, AreNamedWhenTheTimeIsUp) {
+  CollRanks ranks(GetParam().nodes, kSmallStage, {.timeout_ns = kShortLimit});
+  const int absent = ranks.size() - 1;
+  ranks.on_all([&](int rank) {
+    if (rank == absent) return;
+    std::vector<float> data(64);
+    const auto post = [&] { return GetParam().post(ranks[rank], data, ranks.stream_ref(rank)); };
+    const uint64_t begin = now_ns();
+    expect_posted(post());
+    expect_posted(post());
+    EXPECT_LT(now_ns() - begin, kShortLimit / 2) << "posting blocks";
+    EXPECT_FALSE(ranks.stream(rank).idle());
+    const Status status = ranks.finish(rank);
+    EXPECT_LT(now_ns() - begin, 5 * kShortLimit);
+    EXPECT_EQ(status.code(), Code::kRemoteError) << status.to_string();
+    EXPECT_EQ(status.message().find(text(GetParam().call, ": rank ", rank, " waited for rank ", absent)), 0u)
+        << status.message();
+    EXPECT_EQ(post().message(), status.message());
+    EXPECT_EQ(ranks.comm(rank).async_error().message(), status.message());
+  });
+}
+INSTANTIATE_TEST_SUITE_P(Topologies, AbsentRanks,
+                         ::testing::Values(Absence{{"one_node", {0, 0, 0}}, "all-gather"},
+                                           Absence{{"two_nodes", {0, 1}}, "all-reduce"},
+                                           Absence{{"two_nodes_ofi", {0, 1}, "ofi"}, "broadcast"}),
+                         [](const auto& absence) { return absence.param.nodes.name; });
+
+TEST(CollectiveErrors, ARankThatIsGoneIsNamedAtOnce) {
+  CollRanks ranks(Nodes{"", {0, 0}}, kSmallStage, {.timeout_ns = 60 * kSecond});
+  float value = 1;
+  expect_posted(ranks[0].all_reduce(&value, &value, 1, DType::kFloat32, ReduceOp::kSum, ranks.stream_ref(0)));
+  ranks.comm(0).health().mark_gone(1);
+  const uint64_t begin = now_ns();
+  const Status status = ranks.finish(0);
+  EXPECT_LT(now_ns() - begin, 2 * kSecond);
+  EXPECT_EQ(status.code(), Code::kRemoteError);
+  EXPECT_NE(status.message().find("waited for rank 1"), std::string::npos) << status.message();
+}
+
+TEST(CollectiveErrors, AbortEndsEveryWaitAndRefusesWhatFollows) {
+  for (const Nodes& nodes : {Nodes{"", {0, 0}}, Nodes{"", {0, 1}}, Nodes{"", {0, 1}, "ofi"}}) {
+    CollRanks ranks(nodes, kSmallStage, {.timeout_ns = 60 * kSecond});
+    std::vector<float> data(30'000);
+    expect_posted(ranks[0].all_gather(data.data(), data.data(), 10'000, DType::kFloat32, ranks.stream_ref(0)));
+    const uint64_t begin = now_ns();
+    ranks.comm(0).abort("the test wants it");
+    const Status status = ranks.finish(0);
+    EXPECT_LT(now_ns() - begin, kSecond);
+    EXPECT_EQ(status.message(), "all-gather: the communicator was aborted");
+    EXPECT_FALSE(ranks[0].all_gather(data.data(), data.data(), 1, DType::kFloat32, ranks.stream_ref(0)).ok());
+  }
+}
+
+// The order of the calls counts, not the streams.
+TEST(CollectiveErrors, OperationsOnSeveralStreamsDoNotOvertakeEachOther) {
+  for (const Nodes& nodes : {Nodes{"", {0, 0}}, Nodes{"", {0, 1}}}) {
+    CollRanks ranks(nodes);
+    ranks.on_all([&](int rank) {
+      const auto other = std::move(Stream::create()).value();
+      const size_t count = 20'001;
+      std::vector<int64_t> data(count, rank + 1);
+      for (int i = 0; i < 20; ++i) {
+        const StreamRef stream = i % 2 == 0 ? ranks.stream_ref(rank) : StreamRef{other.get()};
+        expect_posted(ranks[rank].all_reduce(data.data(), data.data(), count, DType::kInt64, ReduceOp::kSum, stream));
+      }
+      EXPECT_TRUE(other->synchronize(Deadline::after_ns(30 * kSecond)).ok());
+      EXPECT_EQ(data, std::vector<int64_t>(count, int64_t(3) << 19));
+    });
+  }
+}
+
+}  // namespace
+}  // namespace switchyard::testing
