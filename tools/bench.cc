@@ -10,6 +10,7 @@
 #include "tools/bench_figures.hpp"
 #include "tools/bench_launch.hpp"
 #include "tools/bench_report.hpp"
+#include "tools/bench_sweep.hpp"
 #include "tools/commands.hpp"
 #include "tools/exit_codes.hpp"
 
@@ -27,8 +28,8 @@ void add_options(CLI::App& command, BenchOptions& options) {
   bench::EpSpec& spec = options.spec;
   constexpr int kMany = 1 << 20;
   command.option_defaults()->take_last();  // so that what follows can override a script's choice
-  command.add_option("--mode", spec.mode, "algorithm: ll (low latency) or ht (high throughput)")
-      ->check(CLI::IsMember({"ll", "ht"}));
+  command.add_option("--mode", spec.mode, "algorithm: ll (low latency), ht (high throughput), or auto: both at 1, 4, 16 ... --tokens, and which is faster where")
+      ->check(CLI::IsMember({"ll", "ht", "auto"}));
   command
       .add_option("--layout", spec.layout,
                   "of received rows: em (expert-major), rm (rank-major, ll only) or flat (ht only, its default)")
@@ -98,7 +99,11 @@ void bench_ep(const BenchOptions& options) {
     if (!status.ok()) return fail_bench(status, kExitUsage);
   }
   nlohmann::json results;
-  if (options.figures) {
+  if (options.spec.mode == "auto") {
+    auto sweep = measure_sweep(options.spec);
+    if (!sweep.ok()) return fail_bench(sweep.status(), kExitFailure);
+    results = std::move(sweep).value();
+  } else if (options.figures) {
     results = measure_figures(options.spec);
     print_figures(results["figures"]);
   } else {

@@ -28,6 +28,15 @@ constexpr double kMaxBarrierUs = 150;
 constexpr double kMinPushShare = 0.95;
 constexpr double kMaxMemoryMb = 150;
 
+constexpr double kMinHtSpeedupWindows = 2.5;
+constexpr double kMinHtSpeedupPlain = 1.3;
+constexpr double kMaxNetworkRatio = 1.4;
+constexpr double kHtMemorySlack = 64e6;
+constexpr int kHtRanks = 4;
+constexpr int kHtTokens = 4096;
+constexpr int kHtTokensBetweenNodes = 1024;
+constexpr int kHtIters = 15;
+
 constexpr int kJobRanks = 2;  // of the figures that are not about many ranks
 constexpr int kBarrierRanks = 16;
 constexpr int kMaxJobIters = 30;
@@ -71,6 +80,37 @@ class Figures {
         at_least(kMinPushShare, ""));
   }
 
+  // High throughput: one large batch on one node, and over two and three.
+  void measure_high_throughput() {
+    for (const bool windows : {true, false}) {
+      Measured run = high_throughput(kHtRanks, 1, windows, true);
+      add("HT round trip over the memory bound", run, "/bound_ratio"_json_pointer,
+          at_most(windows ? kMaxBoundRatioWindows : kMaxBoundRatioPlain, "x"));
+      add("HT against all-gather + reduce-scatter", run, "/baselines/0/speedup"_json_pointer, at_least(1, "x"));
+      add("HT speedup over permute + MPI_Alltoallv", run, "/baselines/1/speedup"_json_pointer,
+          at_least(windows ? kMinHtSpeedupWindows : kMinHtSpeedupPlain, "x"));
+      keep(std::move(run));
+    }
+    Measured wide = high_throughput(8, 1, false, false);
+    if (wide.result.ok()) {
+      nlohmann::json& result = wide.result.value();
+      const double received = result["bytes"]["dispatch"].get<double>() / 8;
+      result["memory_over"] = (result["memory_bytes_per_rank"].get<double>() - kHtMemorySlack) / received;
+    }
+    add("HT memory a rank, less 64 MB, over the bytes it receives", wide, "/memory_over"_json_pointer, at_most(2, "x"));
+    keep(std::move(wide));
+    for (const int num_nodes : {2, 3}) {
+      Measured run = high_throughput(num_nodes == 2 ? 4 : 3, num_nodes, true, false);
+      if (run.result.ok()) {
+        nlohmann::json& result = run.result.value();
+        result["rows_over"] = result["network_rows"]["counted"].get<double>() / result["network_rows"]["bound"].get<double>();
+      }
+      add("HT over the network and memory bound", run, "/network_bound_ratio"_json_pointer, at_most(kMaxNetworkRatio, "x"));
+      add("HT rows between nodes over tokens x other nodes", run, "/rows_over"_json_pointer, at_most(1, "x"));
+      keep(std::move(run));
+    }
+  }
+
   nlohmann::json result() && { return {{"runs", std::move(runs_)}, {"figures", std::move(figures_)}}; }
 
  private:
@@ -98,6 +138,26 @@ class Figures {
     const bool has_tensors = job_name != "barrier" && job_name != "post";
     return {has_tensors ? where(num_ranks, windows) : fmt::format("{} ranks", num_ranks),
             run_bench_job(spec(job_name, num_ranks, windows))};
+  }
+
+  Measured high_throughput(int num_ranks, int num_nodes, bool windows, bool baselines) const {
+    bench::EpSpec spec = this->spec("round_trip", num_ranks, windows);
+    spec.mode = "ht";
+    spec.layout = "flat";
+    spec.nodes = num_nodes;
+    spec.net = num_nodes > 1 ? "ofi" : "";
+    spec.tokens = num_nodes > 1 ? kHtTokensBetweenNodes : kHtTokens;
+    spec.iters = std::min(base_.iters, kHtIters);
+    spec.warmup = 2;
+    std::string place = where(num_ranks, windows);
+    if (num_nodes > 1) place += fmt::format(", {} nodes", num_nodes);
+    return {std::move(place), measure_run(spec, baselines)};
+  }
+  void keep(Measured run) {
+    if (!run.result.ok()) return;
+    print_run(run.result.value());
+    std::fflush(stdout);
+    runs_.push_back(std::move(run.result).value());
   }
 
   void measure_ranks(int num_ranks, bool windows) {
@@ -160,6 +220,7 @@ nlohmann::json measure_figures(const bench::EpSpec& base) {
   Figures figures(base);
   figures.measure_runs();
   figures.measure_jobs();
+  figures.measure_high_throughput();
   return std::move(figures).result();
 }
 

@@ -34,22 +34,15 @@ Result<std::unique_ptr<GatherScatter>> GatherScatter::create(EpRank& rank) {
   return made;
 }
 
-template <class Post>
-Status GatherScatter::run(Post post) {
-  SWITCHYARD_TRY(post());
-  return rank_.synchronize();
-}
-
 Status GatherScatter::dispatch() {
   const EpSpec& spec = rank_.spec();
   const size_t entries = size_t(spec.tokens) * size_t(spec.topk);
   const StreamRef stream = rank_.stream_ref();
-  SWITCHYARD_TRY(run([&]() -> Status {
-    SWITCHYARD_TRY(collectives_->all_gather(indices_->device_memory(), all_indices_->device_memory(), entries, DType::kInt64, stream));
-    SWITCHYARD_TRY(collectives_->all_gather(weights_->device_memory(), all_weights_->device_memory(), entries, DType::kFloat32, stream));
-    return collectives_->all_gather(rank_.tokens().device_memory(), all_tokens_->device_memory(),
-                                    size_t(spec.tokens) * size_t(spec.hidden), spec.element(), stream);
-  }));
+  SWITCHYARD_TRY(collectives_->all_gather(indices_->device_memory(), all_indices_->device_memory(), entries, DType::kInt64, stream));
+  SWITCHYARD_TRY(collectives_->all_gather(weights_->device_memory(), all_weights_->device_memory(), entries, DType::kFloat32, stream));
+  SWITCHYARD_TRY(collectives_->all_gather(rank_.tokens().device_memory(), all_tokens_->device_memory(),
+                                          size_t(spec.tokens) * size_t(spec.hidden), spec.element(), stream));
+  SWITCHYARD_TRY(rank_.synchronize());
   const Placement placement = spec.placement();
   const auto ids = all_indices_->span<int64_t>();
   mine_.clear();
@@ -75,11 +68,10 @@ Status GatherScatter::combine() {
     next += here;
   }
   rows::drain();
-  return run([&] {
-    return collectives_->reduce_scatter(results_->device_memory(), combined_->device_memory(),
-                                        size_t(spec.tokens) * size_t(spec.hidden), spec.element(), coll::ReduceOp::kSum,
-                                        rank_.stream_ref());
-  });
+  SWITCHYARD_TRY(collectives_->reduce_scatter(results_->device_memory(), combined_->device_memory(),
+                                              size_t(spec.tokens) * size_t(spec.hidden), spec.element(), coll::ReduceOp::kSum,
+                                              rank_.stream_ref()));
+  return rank_.synchronize();
 }
 
 // Experts hand back what they were given, so a sum of n rows is n times the token: exact, since rows have few bits.

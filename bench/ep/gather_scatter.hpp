@@ -28,8 +28,6 @@ class GatherScatter {
 
  private:
   explicit GatherScatter(EpRank& rank) : rank_(rank) {}
-  template <class Post>
-  Status run(Post post);
 
   EpRank& rank_;
   std::unique_ptr<coll::Collectives> collectives_;

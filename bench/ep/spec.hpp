@@ -80,6 +80,9 @@ inline Status validate(const EpSpec& spec) {
     return Status::invalid_argument(text("--layout ", spec.layout, " with --mode ", spec.mode,
                                          ": low latency (ll) has em and rm, high throughput (ht) has flat and em"));
   }
+  if (spec.mode == "auto" && (spec.quant != "none" || spec.platform != "host")) {
+    return Status::invalid_argument("--mode auto compares plain rows on --platform host: leave --quant and --platform out");
+  }
   if (spec.high_throughput() && (spec.quant != "none" || spec.platform != "host")) {
     return Status::invalid_argument("--mode ht moves plain rows on --platform host: leave --quant and --platform out");
   }

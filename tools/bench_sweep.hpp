@@ -1,0 +1,14 @@
+// `switchyard bench ep --mode auto`: both algorithms over many batch sizes, and where one overtakes the other.
+#pragma once
+#include <nlohmann/json.hpp>
+
+#include "bench/ep/spec.hpp"
+#include "switchyard/status.hpp"
+
+namespace switchyard::tools {
+
+// {"runs": both algorithms at every size, "sweep": the table, "crossover_tokens": from where on high throughput is faster, or null}
+// Prints lines as they come. `base`: everything but mode, layout and tokens, which goes up to base.tokens.
+Result<nlohmann::json> measure_sweep(const bench::EpSpec& base);
+
+}  // namespace switchyard::tools
