@@ -228,7 +228,6 @@ SWITCHYARD_DEVICE bool all_to_all_v(Context<P>& c, const char* in, char* out, co
                   EvenPlan{sizeof(Announcement)})) {
     return false;
   }
-  c.p.drain();
   for (int rank = 0; rank < c.num_ranks(); ++rank) {
     const uint64_t theirs = c.p.read(&heard[rank]).greatest;
     if (theirs > greatest) greatest = theirs;

@@ -91,6 +91,7 @@ SWITCHYARD_DEVICE bool in_steps(Context<P>& c, uint64_t num_pieces, Phases... ph
     };
     if (!(run(phases) && ...)) return false;
   }
+  c.p.drain();  // whoever waits for the end of the operation finds all of its results
   return true;
 }
 

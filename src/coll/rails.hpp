@@ -34,7 +34,7 @@ class Rails {
     int looked_at = 0;
     const auto gone = [&] {
       looked_at = (looked_at + 1) % comm.world.num_ranks;  // one a look
-      return !comm.lsa.contains(looked_at) && c_.p.raised(&comm.peer_state[looked_at]);
+      return is_receiver(looked_at) && c_.p.raised(&comm.peer_state[looked_at]);
     };
     switch (wait_for_peers(c_.p, are_read, gone, comm.timeout_ns, comm.abort)) {
       case WaitEnd::kReady: return true;
@@ -108,6 +108,14 @@ class Rails {
     return &c_.v.words[layout().count_word(rail_, which, rank)];
   }
   SWITCHYARD_DEVICE uint64_t* num_puts_word(int bank) const { return &c_.v.words[layout().num_puts_word(rail_, bank)]; }
+
+  // Do I send to this rank? Others may be through with the operation already, and leave.
+  SWITCHYARD_DEVICE bool is_receiver(int rank) const {
+    const DeviceComm& comm = c_.v.comm;
+    if (comm.lsa.contains(rank)) return false;
+    if (rail_ == Rail::kPartials) return comm.rail_peer_of(rank, comm.node) == c_.rank();
+    return comm.rail_peer(comm.node_of(rank)) == rank;
+  }
 
   // Partials come from one rank of a node, shares from all whose partner the receiver is.
   SWITCHYARD_DEVICE uint64_t inbox(int sender, int receiver, uint64_t message) const {
