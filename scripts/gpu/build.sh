@@ -15,7 +15,7 @@ if [[ ! -f $deps/lib/libsodium.a ]]; then
 fi
 
 shopt -s nullglob
-library=$(printf '%s\n' src/{base,platform/host,platform/cuda,net,comm,ep}/*.{cc,cu} | grep -v '/ofi')  # no libfabric there
+library=$(printf '%s\n' src/{base,platform/host,platform/cuda,net,comm,coll,ep}/*.{cc,cu} | grep -v '/ofi')  # no libfabric there
 checks=$(printf '%s\n' tests/oracle/*.cc tests/ep/{buffer,ll_harness}.cc tests/gpu/*.{cc,cu} | grep -v '_test\.cc$')
 tool=$(printf '%s\n' tools/*.cc bench/ep/*.cc bench/gin/*.cc)
 
