@@ -36,8 +36,9 @@ class OfiEndpoint final : public NetEndpoint, private OfiRail::Owner {
   void catch_up() override;
   uint64_t bytes_in_flight() const override;
   bool usable(int peer) const override {
-    // acquire; pairs with the release in lose(): who sees that a peer is lost sees all that came from it
-    return !failed_.load(std::memory_order_relaxed) && !peers_[size_t(peer)].lost.load(std::memory_order_acquire);
+    // acquire; pairs with the release in settle_losses(): who sees that a peer is lost sees all that came from it
+    return !failed_.load(std::memory_order_relaxed) &&
+           peers_[size_t(peer)].stage.load(std::memory_order_acquire) != Stage::kLost;
   }
   void give_up(int peer, const std::string& why) override;
   void forget(int peer) override;
@@ -46,8 +47,8 @@ class OfiEndpoint final : public NetEndpoint, private OfiRail::Owner {
 
  private:
   // There are two ways to every peer, with locks and connections of their own. Everything that has a number takes the
-  // first, over one or more rails in turn. A bare signal whose data have arrived, or that follows none, takes the second:
-  // it waits neither in a line of bytes nor for a thread that is busy with them.
+  // first, over one or more rails in turn. A bare signal whose data have arrived, or that follows none, takes the
+  // second: it waits neither in a line of bytes nor for a thread that is busy with them.
   struct Way {
     std::mutex mutex;  // of its rails: libfabric's objects are used by one thread at a time
     std::vector<std::unique_ptr<OfiRail>> rails{};
@@ -66,8 +67,11 @@ class OfiEndpoint final : public NetEndpoint, private OfiRail::Owner {
     std::vector<uint64_t> sizes;                       // by rank
     uint32_t first_word;                               // of its words in completion data; kNoWord: none
   };
+  // A connection that ends makes its peer a failing one: nothing is posted to it any more. It is lost when everything has
+  // been looked at that it sent before, over whichever rail.
+  enum class Stage : uint8_t { kThere, kFailing, kLost };
   struct Peer {
-    std::atomic<bool> lost{false};  // its connection ended: nothing else is posted to it
+    std::atomic<Stage> stage{Stage::kThere};
     std::atomic<bool> left{false};  // in good order: what is posted to it goes nowhere
     SentOrder outgoing;
     uint32_t num_asked = 0;  // writes under way whose completion will say that they have arrived
@@ -102,8 +106,10 @@ class OfiEndpoint final : public NetEndpoint, private OfiRail::Owner {
   NetPost put_pieces(const NetPut& put, const Source& source);
   NetPost put_ahead(const NetPut& put);
   bool may_go_ahead(const NetPut& put) const;
+  std::optional<NetPost> refusal(int peer) const;
   std::optional<NetPost> answer_at_once(const NetPut& put) const;
-  NetPost write(OfiRail& rail, const NetPut& put, const Source& source, const Piece& piece, const OfiRail::Purpose& purpose);
+  NetPost write(OfiRail& rail, const NetPut& put, const Source& source, const Piece& piece,
+                const OfiRail::Purpose& purpose);
   NetPost send_signal(OfiRail& rail, const NetPut& put, const OfiRail::Purpose& purpose);
   NetPost post_fence(OfiRail& rail, int peer);
   NetPost posted(OfiRail& rail, int64_t result, int peer, const OfiRail::Purpose& purpose, const char* what);
@@ -113,6 +119,7 @@ class OfiEndpoint final : public NetEndpoint, private OfiRail::Owner {
   bool has_room(int peer);
   bool poll(Way& way);
   bool is_data(const OfiRail& rail) const { return rail.index() < data_.rails.size(); }
+  std::string describe(const OfiRail& rail) const;
   Signal signal_of(const CompletionData& data) const;
   void apply(uint32_t rank, const Signal& signal);
   void arrived(uint32_t rank, uint32_t sequence, const Signal& signal);
@@ -125,16 +132,18 @@ class OfiEndpoint final : public NetEndpoint, private OfiRail::Owner {
 
   void fail(const Status& why);
   void lose(int peer, const std::string& why);
+  void settle_losses();
+  void poll_all();
   void write_off(int peer);
   void note(const Status& why);
 
   static constexpr uint64_t kPieceLimitNs = 30 * kSecond;
   static constexpr uint32_t kSinkRegion = 0;  // takes the 8 bytes of a write that is only a signal
-  // Writes of this size tell that they have arrived, also where that is not needed for the order: next to them the answer
-  // costs nothing, what is in flight is then what has not arrived, and signals learn that they may go ahead.
+  // Writes of this size tell that they have arrived, also where that is not needed for the order: next to them the
+  // answer costs nothing, what is in flight is then what has not arrived, and signals learn that they may go ahead.
   static constexpr uint64_t kLargeBytes = 32u << 10;
   static constexpr uint64_t kStripeBytes = 256u << 10;  // what goes over one of several rails at once
-  static constexpr size_t kMaxRails = 9;                // the signals' included
+  static constexpr size_t kMaxDataRails = 8;
 
   Bootstrap& bootstrap_;
   const uint64_t comm_id_;
@@ -142,8 +151,8 @@ class OfiEndpoint final : public NetEndpoint, private OfiRail::Owner {
   const int rank_;
 
   Way data_, signals_;
-  // The network keeps the order of writes: only some need to say that they have arrived, and vouch for those before them.
-  // Where it does not, all do, so that what is in flight bounds what arrives out of order.
+  // The network keeps the order of writes: only some need to say that they have arrived, and vouch for those before
+  // them. Where it does not, all do, so that what is in flight bounds what arrives out of order.
   bool in_order_ = false;
   uint64_t max_piece_bytes_ = 0;
   std::vector<Peer> peers_;             // under the lock of the data, but for its atomics
@@ -151,6 +160,7 @@ class OfiEndpoint final : public NetEndpoint, private OfiRail::Owner {
   uint32_t num_words_ = 0;              // given to regions so far
   uint64_t sink_ = 0;
   std::atomic<bool> failed_{false};
+  std::atomic<bool> has_failing_{false};  // peers whose loss is to be settled
   mutable std::mutex error_mutex_;
   Status error_;
 };
@@ -176,51 +186,71 @@ OfiEndpoint::~OfiEndpoint() {
   }
 }
 
+// A rail for data on every interface that is named, and one for signals on the first.
 Status OfiEndpoint::open_rails(const NetContext& context) {
-  const bool one_machine = context.machine_ranks.count == int(peers_.size());
-  const auto open = [&](Way& way, size_t index, const char* what) -> Status {
-    SWITCHYARD_ASSIGN(OfiFabric fabric, OfiFabric::open(context.name, env().interface, one_machine));
-    log(LogLevel::kInfo, "rank ", rank_, ": network ofi, ", what, ": ", fabric.describe(),
-        fabric.keeps_order() ? ", in order" : ", in any order");
+  std::vector<std::optional<std::string>> interfaces(env().interfaces.begin(), env().interfaces.end());
+  if (interfaces.empty()) interfaces.emplace_back();  // to be chosen
+  if (interfaces.size() > kMaxDataRails) {
+    return Status::invalid_usage(text("SWITCHYARD_INTERFACE names ", interfaces.size(),
+                                      " interfaces; network plugin 'ofi' uses up to ", kMaxDataRails));
+  }
+  const auto open = [&](Way& way, size_t index, const std::optional<std::string>& interface) -> Status {
+    const bool one_machine = context.machine_ranks.count == int(peers_.size());
+    SWITCHYARD_ASSIGN(OfiFabric fabric, OfiFabric::open(context.name, interface, one_machine));
     way.rails.push_back(std::make_unique<OfiRail>(std::move(fabric), index, peers_.size()));
+    const OfiFabric& opened = way.rails.back()->fabric();
+    log(LogLevel::kInfo, "rank ", rank_, ": network ofi, ", describe(*way.rails.back()),
+        opened.keeps_order() ? ", in order" : ", in any order");
     return {};
   };
-  SWITCHYARD_TRY(open(data_, 0, "data"));
-  SWITCHYARD_TRY(open(signals_, 1, "signals"));
+  for (size_t i = 0; i < interfaces.size(); ++i) SWITCHYARD_TRY(open(data_, i, interfaces[i]));
+  SWITCHYARD_TRY(open(signals_, interfaces.size(), interfaces[0]));
   in_order_ = data_.rails.size() == 1 && data_.rails[0]->fabric().keeps_order();
   max_piece_bytes_ = data_.rails.size() == 1 ? ~uint64_t{0} : kStripeBytes;
-  for (const auto& rail : data_.rails) max_piece_bytes_ = std::min(max_piece_bytes_, rail->fabric().info->ep_attr->max_msg_size);
+  for (const auto& rail : data_.rails) {
+    max_piece_bytes_ = std::min<uint64_t>(max_piece_bytes_, rail->fabric().info->ep_attr->max_msg_size);
+  }
   return {};
+}
+
+std::string OfiEndpoint::describe(const OfiRail& rail) const {
+  const std::string name = is_data(rail) ? text("data rail ", rail.index() + 1) : "signal rail";
+  return text(name, " (", rail.fabric().describe(), ")");
 }
 
 // Everybody learns everybody's addresses.
 Status OfiEndpoint::meet(Deadline deadline) {
   struct Names {
-    std::array<OfiRail::Name, kMaxRails> of_rails;
+    uint64_t num_data_rails;
+    std::array<OfiRail::Name, kMaxDataRails + 1> of_rails;
   };
-  Names mine{};
-  const auto on_all_rails = [&](auto visit) -> Status {
-    for (Way* way : {&data_, &signals_}) {
-      for (const auto& rail : way->rails) SWITCHYARD_TRY(visit(*rail));
+  Names mine{data_.rails.size(), {}};
+  for (Way* way : {&data_, &signals_}) {
+    for (const auto& rail : way->rails) {
+      SWITCHYARD_ASSIGN(mine.of_rails[rail->index()], rail->name());
     }
-    return {};
-  };
-  SWITCHYARD_TRY(on_all_rails([&](OfiRail& rail) -> Status {
-    SWITCHYARD_ASSIGN(mine.of_rails[rail.index()], rail.name());
-    return {};
-  }));
+  }
   SWITCHYARD_ASSIGN(const std::vector<Names> all, bootstrap_.exchange_values(comm_id_, members_, mine, deadline));
-  return on_all_rails([&](OfiRail& rail) {
-    std::vector<OfiRail::Name> names;
-    for (const Names& theirs : all) names.push_back(theirs.of_rails[rail.index()]);
-    return rail.open(names);
-  });
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    if (all[rank].num_data_rails == mine.num_data_rails) continue;
+    return Status::invalid_usage(text("rank ", rank_, " has ", mine.num_data_rails, " rails and rank ", rank, " has ",
+                                      all[rank].num_data_rails,
+                                      "; SWITCHYARD_INTERFACE must name equally many interfaces everywhere"));
+  }
+  for (Way* way : {&data_, &signals_}) {
+    for (const auto& rail : way->rails) {
+      std::vector<OfiRail::Name> names;
+      for (const Names& theirs : all) names.push_back(theirs.of_rails[rail->index()]);
+      SWITCHYARD_TRY(rail->open(names));
+    }
+  }
+  return {};
 }
 
 Status OfiEndpoint::register_region(uint32_t id, void* memory, size_t num_bytes, Deadline deadline) {
   struct Offers {
     uint64_t num_bytes;
-    std::array<OfiRail::Offer, kMaxRails> of_rails;
+    std::array<OfiRail::Offer, kMaxDataRails + 1> of_rails;
   };
   Region region{static_cast<char*>(memory), num_bytes, {}, {}, kNoWord};
   Offers mine{num_bytes, {}};
@@ -298,15 +328,24 @@ bool OfiEndpoint::may_go_ahead(const NetPut& put) const {
   if (put.peer < 0 || size_t(put.peer) >= peers_.size() || put.context >= kNumContextClasses) return false;
   const Peer& peer = peers_[size_t(put.peer)];
   // relaxed: the network itself comes between what is counted here and what the signal does there
-  return peer.last_put[put.context].load(std::memory_order_relaxed) <= peer.num_delivered.load(std::memory_order_relaxed);
+  return peer.last_put[put.context].load(std::memory_order_relaxed) <=
+         peer.num_delivered.load(std::memory_order_relaxed);
+}
+
+// A failing peer is lost with the next progress(), which whoever is told "busy" makes.
+std::optional<NetPost> OfiEndpoint::refusal(int peer) const {
+  if (peer < 0 || size_t(peer) >= peers_.size() || !usable(peer)) return NetPost::kFailed;
+  if (peers_[size_t(peer)].stage.load(std::memory_order_relaxed) == Stage::kFailing) return NetPost::kBusy;
+  return std::nullopt;
 }
 
 // What can be said without posting anything; nothing: it has to be posted.
 std::optional<NetPost> OfiEndpoint::answer_at_once(const NetPut& put) const {
-  if (put.peer < 0 || size_t(put.peer) >= peers_.size() || !usable(put.peer)) return NetPost::kFailed;
+  if (const auto refused = refusal(put.peer)) return refused;
   if (put.signal_value != 0) {
     const Region* signals = find(put.signal_region);
-    if (signals == nullptr || !range_fits(put.signal_offset, sizeof(uint64_t), signals->num_bytes)) return NetPost::kFailed;
+    if (signals == nullptr || !range_fits(put.signal_offset, sizeof(uint64_t), signals->num_bytes))
+      return NetPost::kFailed;
   }
   if (!peers_[size_t(put.peer)].left.load(std::memory_order_relaxed)) return std::nullopt;
   // release; pairs with the acquire in Gin::read_counter()
@@ -316,7 +355,8 @@ std::optional<NetPost> OfiEndpoint::answer_at_once(const NetPut& put) const {
 
 // The index of the signal's word, if signal and value fit into completion data.
 uint32_t OfiEndpoint::word_of(const NetPut& put) const {
-  if (put.signal_value == 0 || put.signal_value > CompletionData::kMaxValue || put.signal_offset % sizeof(uint64_t) != 0) {
+  if (put.signal_value == 0 || put.signal_value > CompletionData::kMaxValue ||
+      put.signal_offset % sizeof(uint64_t) != 0) {
     return kNoWord;
   }
   const Region* signals = find(put.signal_region);
@@ -370,16 +410,16 @@ NetPost OfiEndpoint::put_pieces(const NetPut& put, const Source& source) {
   if (result != NetPost::kPosted || is_done) return result;
   const auto finish = [&] {
     while (!is_done) {
-      const bool is_gone = peers_[size_t(put.peer)].left.load(std::memory_order_relaxed) || !usable(put.peer);
-      if (is_gone) result = NetPost::kFailed;
-      else result = has_room(put.peer) ? post_next() : NetPost::kBusy;
-      if (result != NetPost::kPosted) return result == NetPost::kFailed;
+      // Gone meanwhile, one way or the other: who tries again learns it.
+      const bool is_gone = peers_[size_t(put.peer)].left.load(std::memory_order_relaxed) || refusal(put.peer);
+      result = !is_gone && has_room(put.peer) ? post_next() : NetPost::kBusy;
+      if (result != NetPost::kPosted) return is_gone || result == NetPost::kFailed;
     }
     return true;
   };
   if (wait_until(finish, Deadline::after_ns(kPieceLimitNs)) == WaitResult::kReady) return result;
   lose(put.peer, "the network took only a part of a put");
-  return NetPost::kFailed;
+  return NetPost::kBusy;
 }
 
 OfiRail::Purpose OfiEndpoint::next_purpose(int peer, uint64_t num_bytes) const {
@@ -397,19 +437,20 @@ NetPost OfiEndpoint::write(OfiRail& rail, const NetPut& put, const Source& sourc
   const uint32_t word = piece.with_signal ? word_of(put) : kNoWord;
   const CompletionData data{uint32_t(rank_), purpose.sequence.value_or(0), word,
                             word == kNoWord ? 0 : uint32_t(put.signal_value)};
-  const OfiRail::Transfer transfer{put.peer,
-                                   static_cast<char*>(source.memory) + piece.offset,
-                                   source.region == nullptr ? nullptr : source.region->registrations[rail.index()].descriptor,
-                                   num_bytes,
-                                   to->registrations[rail.index()].offers[size_t(put.peer)],
-                                   offset,
-                                   source.region == nullptr};
+  const OfiRail::Transfer transfer{
+      put.peer,
+      static_cast<char*>(source.memory) + piece.offset,
+      source.region == nullptr ? nullptr : source.region->registrations[rail.index()].descriptor,
+      num_bytes,
+      to->registrations[rail.index()].offers[size_t(put.peer)],
+      offset,
+      source.region == nullptr};
   return posted(rail, rail.write(transfer, data.pack(), purpose), put.peer, purpose, "a write");
 }
 
 NetPost OfiEndpoint::send_signal(OfiRail& rail, const NetPut& put, const OfiRail::Purpose& purpose) {
-  const SignalMessage message{uint32_t(rank_),   purpose.sequence.value_or(0), put.signal_region, 0,
-                              put.signal_offset, put.signal_value};
+  const SignalMessage message{uint32_t(rank_), purpose.sequence.value_or(0), put.signal_region, 0, put.signal_offset,
+                              put.signal_value};
   return posted(rail, rail.send(put.peer, message, purpose), put.peer, purpose, "a signal");
 }
 
@@ -422,7 +463,8 @@ NetPost OfiEndpoint::post_fence(OfiRail& rail, int peer) {
   return write(rail, fence, {&sink_, nullptr}, {0, 0, false}, purpose);
 }
 
-NetPost OfiEndpoint::posted(OfiRail& rail, int64_t result, int peer_rank, const OfiRail::Purpose& purpose, const char* what) {
+NetPost OfiEndpoint::posted(OfiRail& rail, int64_t result, int peer_rank, const OfiRail::Purpose& purpose,
+                            const char* what) {
   if (result == 0) {
     if (!purpose.sequence) return NetPost::kPosted;
     Peer& peer = peers_[size_t(peer_rank)];
@@ -433,18 +475,18 @@ NetPost OfiEndpoint::posted(OfiRail& rail, int64_t result, int peer_rank, const 
   }
   if (result == -FI_EAGAIN) {
     rail.poll(*this);
-    if (!rail.keeps_refusing(peer_rank)) return NetPost::kBusy;
-    lose(peer_rank, text(rail.fabric().describe(), ": it takes no connection"));
-    return NetPost::kFailed;
+    if (rail.keeps_refusing(peer_rank)) lose(peer_rank, text(describe(rail), ": it takes no connection"));
+  } else {
+    lose(peer_rank, text(describe(rail), ": ", what, ": ", fi_strerror(int(-result))));
   }
-  lose(peer_rank, text(rail.fabric().describe(), ": ", what, ": ", fi_strerror(int(-result))));
-  return NetPost::kFailed;
+  return NetPost::kBusy;
 }
 
 // For one more number. Where most writes don't say that they have arrived, one is asked in time.
 bool OfiEndpoint::has_room(int rank) {
   Peer& peer = peers_[size_t(rank)];
-  if (peer.outgoing.num_open() >= kSequenceSpan / 2 && peer.num_asked == 0) static_cast<void>(post_fence(*data_.rails[0], rank));
+  if (peer.outgoing.num_open() >= kSequenceSpan / 2 && peer.num_asked == 0)
+    static_cast<void>(post_fence(*data_.rails[0], rank));
   if (peer.outgoing.has_room()) return true;
   poll(data_);
   return peer.outgoing.has_room();
@@ -453,7 +495,7 @@ bool OfiEndpoint::has_room(int rank) {
 NetPost OfiEndpoint::get(int peer, uint32_t from_region, uint64_t from_offset, uint32_t to_region, uint64_t to_offset,
                          uint64_t num_bytes) {
   const std::lock_guard lock(data_.mutex);
-  if (peer < 0 || size_t(peer) >= peers_.size() || !usable(peer)) return NetPost::kFailed;
+  if (const auto refused = refusal(peer)) return *refused;
   const Region* from = find(from_region);
   const Region* to = find(to_region);
   if (from == nullptr || to == nullptr || !range_fits(to_offset, num_bytes, to->num_bytes)) return NetPost::kFailed;
@@ -476,6 +518,7 @@ NetPost OfiEndpoint::flush() {
     if (way->num_in_flight() > 0) poll(*way);
     is_busy |= way->num_in_flight() > 0;
   }
+  settle_losses();
   if (failed_.load(std::memory_order_relaxed)) return NetPost::kFailed;
   return is_busy ? NetPost::kBusy : NetPost::kPosted;
 }
@@ -484,7 +527,7 @@ NetPost OfiEndpoint::deliver() {
   for (Way* way : {&signals_, &data_}) {
     const std::lock_guard lock(way->mutex);
     for (int rank = 0; rank < int(peers_.size()); ++rank) {
-      if (!usable(rank) || peers_[size_t(rank)].left.load(std::memory_order_relaxed)) continue;
+      if (refusal(rank) || peers_[size_t(rank)].left.load(std::memory_order_relaxed)) continue;
       for (const auto& rail : way->rails) {
         if (!rail->has_undelivered(rank)) continue;
         if (is_data(*rail) && !has_room(rank)) return NetPost::kBusy;
@@ -498,6 +541,11 @@ NetPost OfiEndpoint::deliver() {
 // ---- completions ----
 
 void OfiEndpoint::catch_up() {
+  poll_all();
+  settle_losses();
+}
+
+void OfiEndpoint::poll_all() {
   for (Way* way : {&signals_, &data_}) {
     const std::lock_guard lock(way->mutex);
     while (poll(*way)) continue;
@@ -513,6 +561,7 @@ bool OfiEndpoint::progress() {
     moved |= poll(*way);
   }
   if (helped) count_help();
+  settle_losses();
   return moved;
 }
 
@@ -550,7 +599,8 @@ Signal OfiEndpoint::signal_of(const CompletionData& data) const {
 void OfiEndpoint::arrived(uint32_t rank, uint32_t sequence, const Signal& signal) {
   const auto apply_due = [&](const Signal& due) { apply(rank, due); };
   if (rank >= peers_.size() || !peers_[rank].incoming.arrive(sequence, signal, apply_due)) {
-    fail(Status::remote(text("rank ", rank_, ": write ", sequence, " of rank ", rank, " came twice, or was never due")));
+    fail(
+        Status::remote(text("rank ", rank_, ": write ", sequence, " of rank ", rank, " came twice, or was never due")));
   }
 }
 
@@ -580,7 +630,7 @@ void OfiEndpoint::on_end(const OfiRail&, int peer_rank, const OfiRail::Purpose& 
 
 // Nothing that was on its way counts as delivered: no signal may go ahead of it, over a rail that still works.
 void OfiEndpoint::on_loss(const OfiRail& rail, int peer, const std::string& why) {
-  lose(peer, text(rail.fabric().describe(), ": ", why));
+  lose(peer, text(describe(rail), ": ", why));
 }
 
 // Any thread, with a lock or without: abort() must not wait for one.
@@ -592,14 +642,30 @@ void OfiEndpoint::fail(const Status& why) {
 // One peer; the others go on.
 void OfiEndpoint::lose(int peer, const std::string& why) {
   if (peers_[size_t(peer)].left.load(std::memory_order_relaxed)) return;
-  // release; pairs with the acquire in usable()
-  if (peers_[size_t(peer)].lost.exchange(true, std::memory_order_release)) return;
+  Stage there = Stage::kThere;
+  if (!peers_[size_t(peer)].stage.compare_exchange_strong(there, Stage::kFailing, std::memory_order_relaxed)) return;
   note(Status::remote(text("rank ", rank_, ": the network lost rank ", peer, ": ", why)));
+  has_failing_.store(true, std::memory_order_release);  // release; pairs with the acquire in settle_losses()
+}
+
+// REQUIRES  no lock is held. May wait for a thread that is busy with one, when somebody is lost.
+void OfiEndpoint::settle_losses() {
+  if (!has_failing_.load(std::memory_order_relaxed)) return;
+  // acquire; pairs with the release in lose()
+  if (!has_failing_.exchange(false, std::memory_order_acquire)) return;
+  std::vector<Peer*> failing;
+  for (Peer& peer : peers_) {
+    if (peer.stage.load(std::memory_order_relaxed) == Stage::kFailing) failing.push_back(&peer);
+  }
+  poll_all();
+  // release; pairs with the acquire in usable()
+  for (Peer* peer : failing) peer->stage.store(Stage::kLost, std::memory_order_release);
 }
 
 void OfiEndpoint::give_up(int peer, const std::string& why) {
   lose(peer, why);  // first: who holds a lock for long looks at this
   write_off(peer);
+  settle_losses();
 }
 
 void OfiEndpoint::forget(int peer) {

@@ -10,6 +10,7 @@
 #include <rdma/fi_rma.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,8 +40,8 @@ struct OfiFabric {
   static constexpr size_t kMaxAddressBytes = 64;
 
   // Opens an endpoint of the provider that a network's name asks for, "ofi" or "ofi:PROVIDER", at an address that peers
-  // reach: of this interface, or, where it is empty, chosen by whether all of them are on one machine.
-  static Result<OfiFabric> open(const std::string& name, const std::string& interface, bool one_machine);
+  // reach: of this interface, or else chosen by whether all of them are on one machine.
+  static Result<OfiFabric> open(const std::string& name, const std::optional<std::string>& interface, bool one_machine);
 
   // What peers need to reach this endpoint.
   Result<std::vector<std::byte>> name() const;

@@ -88,7 +88,8 @@ int64_t OfiRail::write(const Transfer& transfer, uint64_t completion_data, const
   message.rma_iov_count = 1;
   message.context = &operation->context;
   message.data = completion_data;
-  const uint64_t flags = FI_REMOTE_CQ_DATA | FI_COMPLETION | (purpose.asks_delivery ? FI_DELIVERY_COMPLETE : uint64_t{0}) |
+  const uint64_t flags = FI_REMOTE_CQ_DATA | FI_COMPLETION |
+                         (purpose.asks_delivery ? FI_DELIVERY_COMPLETE : uint64_t{0}) |
                          (transfer.inject ? FI_INJECT : uint64_t{0});
   const int64_t result = posted(fi_writemsg(fabric_.endpoint.get(), &message, flags), operation);
   if (result == 0) link.has_undelivered = !purpose.asks_delivery;
@@ -114,8 +115,8 @@ int64_t OfiRail::send(int peer, const SignalMessage& what, const Purpose& purpos
 int64_t OfiRail::read(const Transfer& transfer) {
   Operation* operation = take_operation(transfer.peer, 0, {});
   return posted(fi_read(fabric_.endpoint.get(), transfer.memory, transfer.num_bytes, transfer.descriptor,
-                        links_[size_t(transfer.peer)].address, transfer.there.base + transfer.offset, transfer.there.key,
-                        &operation->context),
+                        links_[size_t(transfer.peer)].address, transfer.there.base + transfer.offset,
+                        transfer.there.key, &operation->context),
                 operation);
 }
 

@@ -1,7 +1,7 @@
 // One rail: a libfabric endpoint, its way to every peer, and what is under way on it.
 //
-// It moves bytes and messages and says what became of them. What they mean, in which order they count and who is lost is
-// its owner's business.
+// It moves bytes and messages and says what became of them. What they mean, in which order they count and who is lost
+// is its owner's business.
 //
 // THREADS    one at a time, under its owner's lock; bytes_in_flight(): any.
 // OWNERSHIP  owns libfabric's objects and the operations under way; the memory it moves is others'.
@@ -62,7 +62,8 @@ class OfiRail {
   };
   using Name = std::array<std::byte, OfiFabric::kMaxAddressBytes>;
 
-  OfiRail(OfiFabric fabric, size_t index, size_t num_ranks) : fabric_(std::move(fabric)), index_(index), links_(num_ranks) {}
+  OfiRail(OfiFabric fabric, size_t index, size_t num_ranks)
+      : fabric_(std::move(fabric)), index_(index), links_(num_ranks) {}
   ~OfiRail() { close(); }
   OfiRail(const OfiRail&) = delete;
   OfiRail& operator=(const OfiRail&) = delete;
@@ -77,7 +78,8 @@ class OfiRail {
   void close() { fabric_.endpoint.reset(); }
   Result<Registration> register_memory(void* memory, size_t num_bytes, uint64_t key) const;
   Offer offer(const Registration& registration, void* memory) const {
-    return {fi_mr_key(registration.memory.get()), fabric_.needs(FI_MR_VIRT_ADDR) ? reinterpret_cast<uint64_t>(memory) : 0};
+    return {fi_mr_key(registration.memory.get()),
+            fabric_.needs(FI_MR_VIRT_ADDR) ? reinterpret_cast<uint64_t>(memory) : 0};
   }
 
   int64_t write(const Transfer& transfer, uint64_t completion_data, const Purpose& purpose);
@@ -86,8 +88,8 @@ class OfiRail {
   // True when something had completed, here or from a peer.
   bool poll(Owner& owner);
 
-  // "Again" is all that a provider says while it tries to connect, to a process that ended, for ever. Where nothing is in
-  // flight to the peer it has nothing else to wait for.
+  // "Again" is all that a provider says while it tries to connect, to a process that ended, for ever. Where nothing is
+  // in flight to the peer it has nothing else to wait for.
   bool keeps_refusing(int peer);
   // Was something posted whose completion says nothing about the target?
   bool has_undelivered(int peer) const { return links_[size_t(peer)].has_undelivered; }

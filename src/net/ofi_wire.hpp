@@ -1,4 +1,5 @@
-// What ranks tell each other over libfabric beside the bytes themselves. All of it comes from a peer and is not trusted.
+// What ranks tell each other over libfabric beside the bytes themselves. All of it comes from a peer and is not
+// trusted.
 #pragma once
 #include <cstdint>
 

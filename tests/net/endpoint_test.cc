@@ -61,8 +61,12 @@ TEST_P(Endpoint, ABareSignalFollowsTheDataOfItsContext) {
   on_both([](NetRank& self) {
     constexpr uint32_t kContexts = kNumContextClasses;
     constexpr uint64_t kRounds = 60, kRoom = kDataBytes / 2 / kContexts;  // mine to send; the other half is what I get
-    const auto byte_of = [](int rank, uint64_t round, uint32_t context) { return uint8_t(1 + round * 5 + context + size_t(rank) * 7); };
-    const auto size_of = [](uint64_t round, uint32_t context) { return (round + context) % 3 == 0 ? kRoom : 1 + (round * 37) % 3000; };
+    const auto byte_of = [](int rank, uint64_t round, uint32_t context) {
+      return uint8_t(1 + round * 5 + context + size_t(rank) * 7);
+    };
+    const auto size_of = [](uint64_t round, uint32_t context) {
+      return (round + context) % 3 == 0 ? kRoom : 1 + (round * 37) % 3000;
+    };
     for (uint64_t round = 0; round < kRounds; ++round) {
       for (uint32_t context = 0; context < kContexts; ++context) {
         const uint64_t from = context * kRoom, num_bytes = size_of(round, context);
@@ -84,6 +88,27 @@ TEST_P(Endpoint, ABareSignalFollowsTheDataOfItsContext) {
         ASSERT_EQ(size_t(std::count(bytes, bytes + num_bytes, want)), num_bytes) << "round " << round;
       }
       ASSERT_EQ(self.flush(), NetPost::kPosted);
+      ASSERT_TRUE(self.comm.barrier().ok());
+    }
+  });
+}
+
+// Much is on its way when the signal is posted, which is small and could be there before it.
+TEST_P(Endpoint, ABareSignalDoesNotOvertakeDataOfItsContext) {
+  on_both([](NetRank& self) {
+    constexpr uint64_t kRounds = 4, kPuts = 32, kBytes = kDataBytes / 2;
+    for (uint64_t round = 1; round <= kRounds; ++round) {
+      std::memset(self.data(), int(round), 64);
+      if (self.comm.rank() == 0) {
+        for (uint64_t i = 0; i < kPuts; ++i) ASSERT_EQ(self.put(self.put_of(kBytes, 0, kBytes - 64)), NetPost::kPosted);
+        ASSERT_EQ(self.put(self.put_of(kDataBytes - 64, 0, round % 2 ? 64 : 8)), NetPost::kPosted);
+        ASSERT_EQ(self.put(self.put_of(0, 0, 0, 0)), NetPost::kPosted);
+        ASSERT_EQ(self.flush(), NetPost::kPosted);
+      } else {
+        ASSERT_TRUE(self.wait_signal(0, round));
+        ASSERT_EQ(self.data()[kDataBytes - 64], round);
+        ASSERT_EQ(self.data()[kBytes], round);
+      }
       ASSERT_TRUE(self.comm.barrier().ok());
     }
   });

@@ -44,7 +44,7 @@ struct NetCalls {
 struct NetPath {
   void* target = nullptr;           // of the calls; null: there is no network
   const NetCalls* calls = nullptr;  // of the host
-  ProxyRing* rings = nullptr;       // null: direct. [num_classes] one per class of contexts, and the reserved one behind them
+  ProxyRing* rings = nullptr;       // null: direct. [num_classes] one a class, and the reserved one behind them
   int32_t num_classes = kNumContextClasses;
   uint64_t timeout_ns = 0;  // limit of a wait for room in a ring
   const uint32_t* abort = nullptr;
