@@ -18,10 +18,10 @@ Status post_operation(StreamRef stream, OperationObserver& observer, Report& rep
   return static_cast<Stream*>(stream.handle)->post([run, rank, load, &observer, &report](Stream& self) {
     set_failpoint_rank(rank);
     run(self);
-    if (load(report.fault) != 0) {
-      if (const Status fault = observer.operation_faulty(); !fault.ok()) self.fail(fault);
-    }
-    if (load(report.failure) != 0) self.fail(observer.operation_failed());
+    // A failure is why; faults beside it are consequences.
+    if (load(report.failure) != 0) return self.fail(observer.operation_failed());
+    if (load(report.fault) == 0) return;
+    if (const Status fault = observer.operation_faulty(); !fault.ok()) self.fail(fault);
   });
 }
 

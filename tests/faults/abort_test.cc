@@ -67,7 +67,7 @@ Status live_until_aborted(Life& life, bool windows, AbortTarget& target) {
     SWITCHYARD_TRY(life.settle());
     if (windows) target.offer(life.comm());
     for (int round = 0; windows || round < 3; ++round) {
-      SWITCHYARD_TRY(life.round_trip(/*staged=*/round % 2 != 0));
+      SWITCHYARD_TRY(life.round_trip(/*varied=*/round % 2 != 0));
       if (!life.wrong().empty()) return Status::internal(life.wrong());
     }
     life.unsettle();

@@ -2,121 +2,15 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <random>
 #include <regex>
 
-#include "oracle/float_formats.hpp"
-
 namespace switchyard::testing {
-namespace {
-
-oracle::Shape shape_for(const LifeOptions& options) {
-  oracle::Shape shape;
-  shape.num_ranks = options.num_ranks;
-  shape.num_experts = 2 * options.num_ranks + 1;
-  shape.topk = 3;
-  shape.hidden = options.hidden;
-  shape.max_tokens = 9;
-  shape.layout = options.layout;
-  return shape;
-}
-
-std::vector<uint8_t> expert_row(uint64_t seed, const oracle::Case& c, oracle::TokenRef token, int rank,
-                                size_t block_idx) {
-  // Rank-major blocks are sources, which the token names already.
-  const uint64_t expert = c.layout == oracle::Layout::kExpertMajor ? uint64_t(block_idx) : 0;
-  std::mt19937_64 engine(seed << 56 | uint64_t(token.rank) << 48 | uint64_t(token.token_idx) << 32 | uint64_t(rank) << 16 | expert);
-  std::vector<float> values(size_t(c.combine_hidden ? c.combine_hidden : c.hidden));
-  for (float& value : values) value = float(int64_t(engine() % 4001) - 2000) / 16;
-  return oracle::encode_row(c.combine_dtype, values);
-}
-
-oracle::ExpertOutputs make_outputs(uint64_t seed, const oracle::Case& c, const oracle::Dispatch& dispatch) {
-  oracle::ExpertOutputs outputs;
-  outputs.rows.resize(dispatch.ranks.size());
-  outputs.global_scales.resize(dispatch.ranks.size());
-  for (size_t rank = 0; rank < dispatch.ranks.size(); ++rank) {
-    for (size_t block_idx = 0; block_idx < dispatch.ranks[rank].blocks.size(); ++block_idx) {
-      std::vector<uint8_t>& rows = outputs.rows[rank].emplace_back();
-      outputs.global_scales[rank].emplace_back();
-      for (const oracle::TokenRef& token : dispatch.ranks[rank].blocks[block_idx]) {
-        const std::vector<uint8_t> row = expert_row(seed, c, token, int(rank), block_idx);
-        rows.insert(rows.end(), row.begin(), row.end());
-      }
-    }
-  }
-  return outputs;
-}
-
-}  // namespace
-
-LlScenario make_masked_scenario(uint64_t seed, oracle::Case c, oracle::Masks at_dispatch, oracle::Masks at_combine) {
-  c.mask = std::move(at_dispatch);
-  c.combine_mask = std::move(at_combine);
-  LlScenario scenario{std::move(c), {}, {}, {}};
-  scenario.dispatch = oracle::expected_dispatch(scenario.c);
-  scenario.outputs = make_outputs(seed, scenario.c, scenario.dispatch);
-  scenario.combined = oracle::expected_combine(scenario.c, scenario.dispatch, scenario.outputs);
-  return scenario;
-}
-
-oracle::Masks everyone_masks(int num_ranks, int rank) {
-  oracle::Masks masks(size_t(num_ranks), std::vector<int>(size_t(num_ranks), 1));
-  for (int other = 0; other < num_ranks; ++other) masks[size_t(other)][size_t(rank)] = other == rank;
-  return masks;
-}
-
-// ---- LifeOptions ----
-
-std::vector<std::string> LifeOptions::to_arguments() const {
-  return {std::to_string(num_ranks),
-          std::to_string(victim),
-          masks ? "masks" : "no-masks",
-          windows ? "windows" : "plain",
-          layout == oracle::Layout::kExpertMajor ? "expert-major" : "rank-major",
-          std::to_string(timeout_ns),
-          std::to_string(comm_timeout_ns),
-          std::to_string(hidden)};
-}
-
-LifeOptions LifeOptions::from_arguments(const std::vector<std::string>& arguments) {
-  return {.num_ranks = std::stoi(arguments.at(0)),
-          .victim = std::stoi(arguments.at(1)),
-          .masks = arguments.at(2) == "masks",
-          .windows = arguments.at(3) == "windows",
-          .layout = arguments.at(4) == "expert-major" ? oracle::Layout::kExpertMajor : oracle::Layout::kRankMajor,
-          .timeout_ns = std::stoull(arguments.at(5)),
-          .comm_timeout_ns = std::stoull(arguments.at(6)),
-          .hidden = std::stoi(arguments.at(7))};
-}
-
-std::string LifeOptions::name() const {
-  return text(masks ? "masks" : "no masks", windows ? ", windows" : ", plain",
-              layout == oracle::Layout::kExpertMajor ? ", expert-major" : ", rank-major", ", rank ", victim, " of ",
-              num_ranks);
-}
 
 // ---- Life ----
 
 Life::Life(const LifeOptions& options, const UniqueId& id, int rank) : options_(options), id_(id), rank_(rank) {
-  for (int scene = 0; scene < kNumScenes; ++scene) scenes_.push_back(make_scene(uint64_t(scene)));
-}
-
-Life::Scene Life::make_scene(uint64_t seed) const {
-  const oracle::Case c =
-      oracle::make_case(seed, shape_for(options_), oracle::Routing::kUniform, oracle::Fill::kPartial);
-  const oracle::Masks masks = everyone_masks(options_.num_ranks, options_.victim);
-  const oracle::Masks nobody(size_t(options_.num_ranks), std::vector<int>(size_t(options_.num_ranks), 1));
-  Scene scene;
-  scene.unmasked = make_masked_scenario(seed, c, nobody, nobody);
-  scene.masked_later = make_masked_scenario(seed, c, nobody, masks);
-  scene.masked_throughout = make_masked_scenario(seed, c, masks, masks);
-  scene.expected = scene.unmasked;
-  return scene;
-}
-
-void Life::Scene::expect(bool masked_at_dispatch, bool masked_at_combine) {
-  expected = masked_at_dispatch ? masked_throughout : masked_at_combine ? masked_later : unmasked;
+  const auto make = options.algorithm == Algorithm::kLowLatency ? make_ll_scene : make_ht_scene;
+  for (int scene = 0; scene < kNumScenes; ++scene) scenes_.push_back(make(uint64_t(scene), options));
 }
 
 Status Life::connect() {
@@ -128,15 +22,13 @@ Status Life::connect() {
 Status Life::settle() {
   SWITCHYARD_ASSIGN(stream_, Stream::create());
   SWITCHYARD_ASSIGN(split_, comm_->split(0, rank_));
-  ep::GroupConfig config = group_config_for(shape_for(options_));
+  ep::GroupConfig config = scenes_[0]->group_config();
   config.enable_mask = options_.masks;
   config.timeout_ns = options_.timeout_ns;
   SWITCHYARD_ASSIGN(group_, ep::Group::create(*split_, config));
   mask_ = std::make_unique<Buffer>(*split_, size_t(options_.num_ranks) * sizeof(int32_t));
-  for (Scene& scene : scenes_) {
-    scene.io = std::make_unique<LlRank>(*split_, stream(), scene.expected, options_.windows);
-  }
-  for (Scene& scene : scenes_) SWITCHYARD_TRY(scene.io->open(*group_));
+  for (const auto& scene : scenes_) scene->equip(*split_, stream());
+  for (const auto& scene : scenes_) SWITCHYARD_TRY(scene->open(*group_));
   round_ = 0;
   return {};
 }
@@ -165,24 +57,24 @@ void Life::compare(const std::string& fault) {
   wrong_ = text("rank ", rank_, " (", options_.name(), "): ", fault);
 }
 
-Status Life::half(LlRank& io, Status posted, bool staged) {
-  SWITCHYARD_TRY(posted);
-  if (staged) SWITCHYARD_TRY(io.complete());
-  SWITCHYARD_TRY(io.synchronize());
-  return look_at_mask();
-}
-
-Status Life::round_trip(bool staged) {
-  Scene& scene = scenes_[size_t(round_++ % kNumScenes)];
-  LlRank& io = *scene.io;
-  SWITCHYARD_TRY(half(io, io.post_dispatch(staged), staged));
-  const bool masked_at_dispatch = masked_;
-  scene.expect(masked_at_dispatch, masked_at_dispatch);
-  compare(io.check_dispatch());
-  SWITCHYARD_TRY(half(io, io.post_combine(staged), staged));
-  scene.expect(masked_at_dispatch, masked_);
-  compare(io.check_combine());
-  num_masked_rounds_ += masked_at_dispatch;
+Status Life::round_trip(bool varied) {
+  const int round = round_++;
+  Scene& scene = *scenes_[size_t(round % kNumScenes)];
+  SWITCHYARD_TRY(look_at_mask());
+  const int num_operations = scene.begin(round, varied, masked_);
+  bool is_good = true, masked_at_first = false;
+  for (int idx = 0; idx < num_operations; ++idx) {
+    const Status done = scene.run(idx);
+    if (!done.ok()) {
+      if (!options_.masks || !scene.asks_to_repeat(done)) return done;
+      (void)stream_->take_error();  // it stays with the stream otherwise
+      is_good = false;
+    }
+    SWITCHYARD_TRY(look_at_mask());
+    if (idx == 0) masked_at_first = masked_;
+    if (is_good) compare(scene.check(idx, masked_));
+  }
+  num_masked_rounds_ += is_good && masked_at_first;
   return {};
 }
 
@@ -197,12 +89,10 @@ Status Life::run() {
 void Life::unsettle() {
   // What was posted still uses the handle; how it ends has been told, or is of no interest any more.
   if (stream_) (void)stream_->synchronize(Deadline::after_ns(2 * options_.timeout_ns + kSecond));
-  for (Scene& scene : scenes_) {
-    if (scene.io) scene.io->close();
-  }
+  for (const auto& scene : scenes_) scene->close();
   group_.reset();
   mask_.reset();
-  for (Scene& scene : scenes_) scene.io.reset();
+  for (const auto& scene : scenes_) scene->unequip();
   split_.reset();
   stream_.reset();
 }

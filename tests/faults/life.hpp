@@ -10,32 +10,11 @@
 #include <vector>
 
 #include "comm/coordinator.hpp"
-#include "ep/ll_harness.hpp"
+#include "ep/buffer.hpp"
+#include "faults/scene.hpp"
 #include "platform/host/stream.hpp"
 
 namespace switchyard::testing {
-
-// What the model says under masks. Expert results depend on the seed, the token and the expert's rank and block alone:
-// where a row lies at another rank depends on whom that rank has masked, which this rank need not know then.
-LlScenario make_masked_scenario(uint64_t seed, oracle::Case c, oracle::Masks at_dispatch, oracle::Masks at_combine);
-// Everybody but itself has masked `rank`; nobody else is masked.
-oracle::Masks everyone_masks(int num_ranks, int rank);
-
-struct LifeOptions {
-  int num_ranks = 3;
-  int victim = 2;  // who may be masked; the others never
-  bool masks = false;
-  bool windows = false;
-  oracle::Layout layout = oracle::Layout::kExpertMajor;
-  uint64_t timeout_ns = 5 * kSecond;       // of the group
-  uint64_t comm_timeout_ns = 5 * kSecond;  // of collective host calls
-  int hidden = 72;
-
-  // For the command line of a rank's process.
-  std::vector<std::string> to_arguments() const;
-  static LifeOptions from_arguments(const std::vector<std::string>& arguments);
-  std::string name() const;
-};
 
 class Life {
  public:
@@ -47,9 +26,10 @@ class Life {
   Status connect();
   Status settle();
   Status join();
-  // Dispatch and combine; afterwards victim_masked() says how it ended for the victim. Rounds differ in all they send, so
-  // that a row of another round is found out.
-  Status round_trip(bool staged);
+  // Dispatch and combine, with what else belongs to them; afterwards victim_masked() says how it ended for the victim.
+  // Rounds differ in all they send, so that a row of another round is found out. With masks a round that has to be
+  // repeated is played to its end, so that all ranks stay in step, and is no error.
+  Status round_trip(bool varied);
   // Ranks that were apart agree on the round to go on with.
   void restart_rounds() { round_ = 0; }
   Status clean_masks() { return group_->mask_clean(stream()); }
@@ -72,26 +52,16 @@ class Life {
   void judge_as_victim() { is_victim_ = true; }
 
  private:
-  // One case, by what happened to the victim.
-  struct Scene {
-    LlScenario unmasked, masked_later, masked_throughout;
-    LlScenario expected;  // one of the three; what `io` refers to
-    std::unique_ptr<LlRank> io;
-
-    void expect(bool masked_at_dispatch, bool masked_at_combine);
-  };
   static constexpr int kNumScenes = 3;  // odd, so that each is sent through both banks
 
-  Scene make_scene(uint64_t seed) const;
   Status look_at_mask();
-  Status half(LlRank& io, Status posted, bool staged);
   void compare(const std::string& fault);
 
   const LifeOptions options_;
   const UniqueId id_;
   const int rank_;
   bool is_victim_ = false;
-  std::vector<Scene> scenes_;
+  std::vector<std::unique_ptr<Scene>> scenes_;
   int round_ = 0;
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<Communicator> comm_, split_;

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "faults/life.hpp"
+#include "faults/ll_scene.hpp"
 #include "support/thread_ranks.hpp"
 
 namespace switchyard::testing {

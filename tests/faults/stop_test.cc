@@ -37,7 +37,7 @@ std::string go_on_together(Life& life) {
   if (const Status met = life.comm()->barrier(); !met.ok()) return met.to_string();
   life.restart_rounds();
   for (int round = 0; round < 3; ++round) {
-    const Status status = life.round_trip(/*staged=*/round == 1);
+    const Status status = life.round_trip(/*varied=*/round == 1);
     if (!status.ok()) return "together again: " + status.to_string();
     if (!life.wrong().empty()) return life.wrong();
     if (life.victim_masked() || life.async_error()) return text("somebody was masked in round ", round, " after all");
@@ -60,7 +60,7 @@ struct Progress {
 // Goes on until the test says that the victim is awake again.
 std::string survive(Life& life, const std::vector<int>& survivors, bool cleans_early) {
   for (int round = 0; round < kMaxRounds; ++round) {
-    const Status status = life.round_trip(/*staged=*/round % 3 == 1);
+    const Status status = life.round_trip(/*varied=*/round % 3 == 1);
     if (!status.ok()) return text("round ", round, ": ", status.to_string());
     if (!life.wrong().empty()) return text("round ", round, ": ", life.wrong());
     if (life.num_masked_rounds() == 1) say("masked");
@@ -87,7 +87,7 @@ std::string stop_and_return(Life& life, const std::string& how) {
   life.judge_as_victim();
   for (int round = 0; !life.async_error(); ++round) {
     if (round == kMaxRounds) return "nobody gave up on this rank";
-    const Status status = life.round_trip(/*staged=*/round % 3 == 1);
+    const Status status = life.round_trip(/*varied=*/round % 3 == 1);
     if (!status.ok()) return "woken up: " + status.to_string();
     if (!life.wrong().empty()) return life.wrong();
   }
@@ -137,7 +137,7 @@ std::vector<Stop> all_stops() {
   std::vector<Stop> stops;
   int turn = 0;
   for (const FailpointPlace& place : all_failpoints()) {
-    if (!in_an_operation(place)) continue;
+    if (!in_an_operation(place) || place.starts_with("ht.")) continue;
     constexpr int kNumVariants = 36;
     for (int variant = soaking() ? 0 : turn % kNumVariants; variant < kNumVariants; variant += soaking() ? 1 : kNumVariants) {
       Stop stop{place, {}, 1 + variant / 18, kWaysBack[variant % 3]};

@@ -23,14 +23,27 @@ bool needs_masks(const FailpointPlace& place) {
   return place.starts_with("mask.") || place.starts_with("ll.admission.");
 }
 bool needs_windows(const FailpointPlace& place) { return place.starts_with("ll.dispatch.consent"); }
+// Where results are in a window, they are read there.
+bool needs_copies(const FailpointPlace& place) { return place.starts_with("ht.combine.row_staged"); }
 // Before that, the harness has no windows that survivors could fail to register.
 bool allows_windows(const FailpointPlace& place) {
-  return place.starts_with("ll.") || place.starts_with("ep.") || place.starts_with("mask.");
+  return place.starts_with("ll.") || place.starts_with("ht.") || place.starts_with("ep.") || place.starts_with("mask.");
+}
+bool comes_again(const FailpointPlace& place) {
+  return place.starts_with("ll.d") || place.starts_with("ll.c") || place.starts_with("ht.") ||
+         place.starts_with("window.");
 }
 
 // Alone on its node where there are two.
 constexpr int kLonely = 2;
-bool needs_neighbours(const FailpointPlace& place) { return place.starts_with("node_link."); }
+bool needs_neighbours(const FailpointPlace& place) {
+  return place.starts_with("node_link.") || place.starts_with("ht.combine.row_staged");
+}
+// By the rule of rails, for the lonely rank; which does so for all others.
+constexpr int kForwardsHere = 0;
+bool needs_forwarding(const FailpointPlace& place) {
+  return place.starts_with("ht.forward.") || place.starts_with("ht.combine.sum_packed");
+}
 
 bool possible(const Fate& fate) {
   const FailpointPlace& place = fate.place;
@@ -38,12 +51,17 @@ bool possible(const Fate& fate) {
   if (never_the_hub(place) && fate.options.victim == 0) return false;
   if (needs_masks(place) && !fate.options.masks) return false;
   if (needs_windows(place) && (!fate.options.windows || fate.options.masks)) return false;
+  if (place.starts_with("ht.") && fate.options.masks) return false;
+  if (needs_copies(place) && fate.options.windows && !fate.options.masks) return false;
   if (fate.options.windows && !allows_windows(place)) return false;
   if (fate.way != Way::kOneNode) {
     if (needs_windows(place)) return false;  // rows go through the group's buffers
     if (needs_neighbours(place) && fate.options.victim == kLonely) return false;
+    if (needs_forwarding(place) && fate.options.victim != kLonely && fate.options.victim != kForwardsHere) return false;
+  } else if (only_between_nodes(place)) {
+    return false;
   }
-  return fate.hit == 1 || place.starts_with("ll.d") || place.starts_with("ll.c") || place.starts_with("window.");
+  return fate.hit == 1 || comes_again(place);
 }
 
 // ---- what a rank does ----
@@ -64,7 +82,7 @@ std::string judge_error(const Status& status, int victim) {
 std::string go_on_without(Life& life, int victim) {
   bool noticed = false;
   for (int round = 0; round < kNumRounds; ++round) {
-    const Status status = life.round_trip(/*staged=*/round % 2 != 0);
+    const Status status = life.round_trip(/*varied=*/round % 2 != 0);
     if (!life.wrong().empty()) return life.wrong();
     if (!status.ok()) return "an operation failed in spite of masks: " + status.to_string();
     if (life.victim_masked() && !noticed) say_noticed();
@@ -80,7 +98,7 @@ std::string go_on_without(Life& life, int victim) {
 
 std::string fail_with(Life& life, int victim) {
   for (int round = 0; round < kNumRounds; ++round) {
-    const Status status = life.round_trip(/*staged=*/round % 2 != 0);
+    const Status status = life.round_trip(/*varied=*/round % 2 != 0);
     if (!life.wrong().empty()) return life.wrong();
     if (!status.ok()) return judge_error(status, victim);
   }
@@ -92,7 +110,7 @@ std::string fail_with(Life& life, int victim) {
 std::string live_as_victim(Life& life, bool masks) {
   life.judge_as_victim();
   for (int round = 0; round < kNumRounds; ++round) {
-    Status status = life.round_trip(/*staged=*/round % 2 != 0);
+    Status status = life.round_trip(/*varied=*/round % 2 != 0);
     if (!life.wrong().empty()) return life.wrong();
     if (status.ok() && masks) status = life.clean_masks();
     if (!status.ok()) return say_noticed(), "";
@@ -122,7 +140,11 @@ std::string Fate::failpoint(const char* action) const {
 void PrintTo(const Fate& fate, std::ostream* out) { *out << fate.name(); }
 
 bool in_an_operation(const FailpointPlace& place) {
-  return place.starts_with("ll.") && !needs_masks(place) && !needs_windows(place);
+  return (place.starts_with("ll.") || place.starts_with("ht.")) && !needs_masks(place) && !needs_windows(place);
+}
+
+bool only_between_nodes(const FailpointPlace& place) {
+  return place.starts_with("ht.rail.") || needs_forwarding(place);
 }
 
 bool before_anybody_watches(const FailpointPlace& place) { return place.starts_with("comm.before_connect"); }
@@ -135,6 +157,11 @@ std::vector<Fate> all_fates(const FailpointPlace& place, Way way) {
     fate.options.masks = variant / 3 % 2 != 0;
     fate.options.windows = variant / 6 % 2 != 0;
     fate.options.layout = variant / 12 % 2 != 0 ? Layout::kRankMajor : Layout::kExpertMajor;
+    if (place.starts_with("ht.")) {
+      fate.options.algorithm = Algorithm::kHighThroughput;
+      fate.options.drops = (variant / 6 + variant / 12) % 2 != 0;
+    }
+    fate.options.two_nodes = way != Way::kOneNode;
     if (possible(fate)) fates.push_back(fate);
   }
   return fates;

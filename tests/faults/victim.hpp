@@ -32,6 +32,8 @@ void PrintTo(const Fate& fate, std::ostream* out);
 
 // In an operation that a group with masks comes past.
 bool in_an_operation(const FailpointPlace& place);
+// No rank comes past where all are on one node.
+bool only_between_nodes(const FailpointPlace& place);
 // Nobody knows yet that the victim exists: only the time limit tells.
 bool before_anybody_watches(const FailpointPlace& place);
 

@@ -1,0 +1,175 @@
+#include "faults/ht_scene.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "faults/expert_rows.hpp"
+#include "faults/scene.hpp"
+
+namespace switchyard::testing {
+namespace {
+
+using Pass = ep::PassDirection;
+
+// ---- the model ----
+
+// The local expert in whose zone the row is.
+int zone_of(const oracle::HtRankDispatch& rank, size_t row_idx) {
+  const auto& offsets = rank.expert_offsets;
+  return int(std::upper_bound(offsets.begin(), offsets.end(), int64_t(row_idx)) - offsets.begin()) - 1;
+}
+
+float gradient_of(uint64_t seed, oracle::TokenRef token, int rank, uint64_t expert) {
+  std::mt19937_64 engine = expert_engine(seed + 100, token, rank, expert);
+  return expert_value(engine);
+}
+
+void append_outputs(uint64_t seed, const oracle::HtCase& c, const oracle::HtDispatch& dispatch, int rank,
+                    oracle::HtExpertOutputs& outputs) {
+  const oracle::HtRankDispatch& received = dispatch.ranks[size_t(rank)];
+  const bool flat = c.layout == oracle::HtLayout::kFlat;
+  std::vector<uint8_t>& rows = outputs.rows.emplace_back();
+  std::vector<float>& gradients = outputs.weight_gradients.emplace_back();
+  const float nobodys = std::numeric_limits<float>::quiet_NaN();
+  for (size_t row_idx = 0; row_idx < received.rows.size(); ++row_idx) {
+    const std::optional<oracle::TokenRef>& token = received.rows[row_idx];
+    const auto expert = flat ? 0 : uint64_t(zone_of(received, row_idx));
+    const std::vector<uint8_t> row = token ? expert_row(seed, c, *token, rank, expert)
+                                           : std::vector<uint8_t>(c.combine_row_bytes(), 0xff);
+    rows.insert(rows.end(), row.begin(), row.end());
+    if (!flat) {
+      gradients.push_back(token ? gradient_of(seed, *token, rank, expert) : nobodys);
+      continue;
+    }
+    for (int i = 0; i < c.topk; ++i) {
+      const int64_t id = received.topk_idx[row_idx * size_t(c.topk) + size_t(i)];
+      gradients.push_back(id >= 0 ? gradient_of(seed, *token, rank, uint64_t(id)) : nobodys);
+    }
+  }
+}
+
+void leave_out(oracle::HtCase& c, int rank) {
+  c.num_tokens[size_t(rank)] = 0;
+  for (auto* inputs : {&c.tokens[size_t(rank)], &c.scales[size_t(rank)]}) inputs->clear();
+  c.topk_idx[size_t(rank)].clear();
+  c.topk_weights[size_t(rank)].clear();
+  for (std::vector<int64_t>& entries : c.topk_idx) {
+    for (int64_t& expert : entries) {
+      if (expert >= 0 && c.owner(expert) == rank) expert = -1;
+    }
+  }
+}
+
+// ---- the scene ----
+
+constexpr int kMaxTokens = 9;
+constexpr int kTopk = 3;
+constexpr int kAlignment = 4;
+
+oracle::HtCase case_for(uint64_t seed, const LifeOptions& options) {
+  oracle::HtShape shape;
+  shape.num_ranks = options.num_ranks;
+  shape.num_experts = 2 * options.num_ranks + 1;
+  shape.topk = kTopk;
+  shape.hidden = options.hidden;
+  shape.max_tokens = kMaxTokens;
+  const bool flat = options.layout != oracle::Layout::kExpertMajor;
+  shape.layout = flat ? oracle::HtLayout::kFlat : oracle::HtLayout::kExpertMajor;
+  shape.alignment = flat ? 1 : kAlignment;
+  if (options.two_nodes) {
+    shape.node_of_rank.assign(size_t(options.num_ranks), 0);
+    shape.node_of_rank.back() = 1;
+  }
+  oracle::HtCase c =
+      oracle::make_ht_case(seed, shape, oracle::Routing::kUniform, oracle::Fill::kPartial, oracle::Budget::kEager);
+  // One for all scenes of a group: of what they can need, or hardly more than the least that is allowed.
+  const int worst = options.num_ranks * kMaxTokens * kTopk + shape.num_local(0) * kAlignment;
+  c.budget = options.drops ? kMaxTokens + 1 : worst;
+  c.overflow = options.drops ? oracle::Overflow::kDrop : oracle::Overflow::kTrap;
+  return c;
+}
+
+// Update, dispatch and combine; and, where varied, a backward pass.
+class HtScene final : public Scene {
+ public:
+  HtScene(uint64_t seed, const LifeOptions& options)
+      : mode_{.windows = options.windows},
+        unmasked_(make_masked_ht_scenario(seed, case_for(seed, options), -1)),
+        masked_(make_masked_ht_scenario(seed, case_for(seed, options), options.victim)),
+        expected_(unmasked_) {}
+
+  ep::GroupConfig group_config() const override { return group_config_for(unmasked_.c); }
+  void equip(Communicator& comm, StreamRef stream) override {
+    io_ = std::make_unique<HtRank>(comm, stream, expected_, mode_);
+  }
+  Status open(ep::Group& group) override { return io_->open(group); }
+  void close() override {
+    if (io_) io_->close();
+  }
+  void unequip() override { io_.reset(); }
+
+  int begin(int round, bool varied, bool masked) override {
+    was_masked_ = masked;
+    expected_ = unmasked_;  // callers go on naming experts of ranks that are gone
+    io_->start_round(round);
+    return varied ? 5 : 3;
+  }
+  Status run(int idx) override {
+    SWITCHYARD_TRY(post(idx));
+    return io_->synchronize();
+  }
+  bool asks_to_repeat(const Status& status) const override {
+    return status.message().find("ncclEpUpdateHandle") != std::string::npos;
+  }
+  std::string check(int idx, bool masked) override {
+    if (masked != was_masked_) return "";  // whose rows are in the plan is chance
+    if (idx == kUpdate) expected_ = masked ? masked_ : unmasked_;
+    switch (idx) {
+      case kUpdate: return io_->check_update();
+      case kDispatch: return io_->check_dispatch(Pass::kForward);
+      case kCombine: return io_->check_combine(Pass::kForward);
+      case kDispatchBackward: return io_->check_dispatch(Pass::kBackward);
+      default: return io_->check_combine(Pass::kBackward);
+    }
+  }
+
+ private:
+  enum { kUpdate, kDispatch, kCombine, kDispatchBackward, kCombineBackward };
+  Status post(int idx) {
+    switch (idx) {
+      case kUpdate: return io_->post_update();
+      case kDispatch: return io_->post_dispatch(Pass::kForward);
+      case kCombine: return io_->post_combine(Pass::kForward);
+      case kDispatchBackward: return io_->post_dispatch(Pass::kBackward);
+      default: return io_->post_combine(Pass::kBackward);
+    }
+  }
+
+  const HtMode mode_;
+  const HtScenario unmasked_, masked_;
+  HtScenario expected_;  // one of the two; what io_ refers to
+  std::unique_ptr<HtRank> io_;
+  bool was_masked_ = false;
+};
+
+}  // namespace
+
+HtScenario make_masked_ht_scenario(uint64_t seed, oracle::HtCase c, int masked_rank) {
+  if (masked_rank >= 0) leave_out(c, masked_rank);
+  HtScenario scenario = make_ht_scenario(seed, c);
+  for (size_t i = 0; i < scenario.contents.size(); ++i) {
+    HtContents& contents = scenario.contents[i];
+    contents.outputs = {};
+    for (int rank = 0; rank < c.num_ranks; ++rank) {
+      append_outputs(2 * seed + i, c, scenario.dispatch, rank, contents.outputs);
+    }
+    contents.combined = oracle::expected_ht_combine(c, scenario.dispatch, contents.outputs);
+  }
+  return scenario;
+}
+
+std::unique_ptr<Scene> make_ht_scene(uint64_t seed, const LifeOptions& options) {
+  return std::make_unique<HtScene>(seed, options);
+}
+
+}  // namespace switchyard::testing
