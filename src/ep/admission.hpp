@@ -47,7 +47,7 @@ SWITCHYARD_DEVICE bool adopt_generation(const PeerContext<P>& c, const GroupView
   for (int peer = 0; peer < c.num_ranks(); ++peer) {
     if (!c.expelled_by(peer)) continue;
     c.p.store_relaxed(&group.mask[peer], 0);
-    c.note_overtaken();
+    c.raise_async_error();
   }
   return true;
 }

@@ -107,7 +107,7 @@ enum class Phase : uint32_t {  // for error messages: what a rank was waiting fo
 // What went wrong, in words that only ever grow from 0.
 struct Report {
   uint64_t failure;      // first failure: phase << 56 | peer << 40 | epoch (low 40 bits), 0 none
-  uint64_t fault;        // first problem that did not stop the operation, same encoding
+  uint64_t fault;        // first problem of an operation that was carried to its end all the same, same encoding; the stream tells it
   uint64_t async_error;  // 1 after a peer was masked because it was missing
   uint64_t num_rows;     // of a fault that is about too many
 };

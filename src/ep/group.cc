@@ -210,13 +210,8 @@ Status Group::operation_failed() {
   return failure_;
 }
 
-// Routing that makes no sense is the caller's to know; a missing peer is told through masks and async_error().
 Status Group::operation_faulty() {
   const uint64_t word = std::atomic_ref(report_->fault).load(std::memory_order_relaxed);
-  const auto phase = Phase(word >> 56);
-  const bool is_told = phase == Phase::kBadRouting || phase == Phase::kExpertFull || phase == Phase::kOverBudget ||
-                       phase == Phase::kNoPlan || phase == Phase::kStalePlan || phase == Phase::kRowsLost;
-  if (!is_told) return {};
   std::atomic_ref(report_->fault).store(0, std::memory_order_relaxed);
   const uint64_t none = 0;  // so that the next fault counts as the first again
   SWITCHYARD_TRY(comm_.runtime().upload(&state_->noted.fault, &none, sizeof(none)));

@@ -28,8 +28,10 @@ class HtOffer {
     }
     p_.drain();
     SWITCHYARD_KERNEL_FAILPOINT("ht.combine.before_offer");
+    // Who can't follow its plan has told its caller so, and has no results worth adding up.
+    const uint32_t flags = c_.plan_is_stale() ? kLostRows : 0;
     for (int peer = c_.group().first_local(); peer < c_.group().end_local(); ++peer) {
-      if (!c_.masked(peer)) c_.tell_arrival(peer, 0, 0);
+      if (!c_.masked(peer)) c_.tell_arrival(peer, 0, flags);
     }
     return done_ = true;
   }
@@ -99,7 +101,11 @@ class HtResults {
     return all_there_ = true;
   }
 
-  // REQUIRES  an owner of this node.
+  // Has that rank of this node results that can be used?
+  SWITCHYARD_DEVICE bool has_of(int owner) const {
+    return !c_.masked(owner) && (p_.read(&c_.heard(owner)->flags) & kLostRows) == 0;
+  }
+  // REQUIRES  has_of(owner).
   SWITCHYARD_DEVICE const char* row(int owner, int slot) const {
     if (owner == c_.rank()) return c_.op.tokens + uint64_t(slot) * c_.op.token_bytes;
     const PeerLine* line = c_.heard(owner);
@@ -113,7 +119,7 @@ class HtResults {
   SWITCHYARD_DEVICE float gradient(Entry entry, int k) const {
     const int expert = entry(HtRecord::kExpert, k);
     const int owner = c_.owner(expert);
-    if (c_.masked(owner)) return 0;
+    if (!has_of(owner)) return 0;
     if (c_.op.expert_major) {
       const int slot = entry(HtRecord::kSlot, k);
       return slot < 0 ? 0 : p_.read(c_.gradients(owner, slot));
@@ -170,7 +176,7 @@ class HtPartial {
     RailSender<P> sender(c_, source, rail_sum_bytes(c_));
     if (end.num_packed < uint64_t(c_.read(c_.at.rail_rows(idx)))) {
       if (sender.room() == Await::kNotYet) return false;
-      write_sum(idx, int(end.num_packed), sender.next());
+      if (!write_sum(idx, int(end.num_packed), sender.next())) sender.lacks();
       SWITCHYARD_KERNEL_FAILPOINT("ht.combine.sum_packed");
       sender.packed();
       return true;
@@ -186,21 +192,25 @@ class HtPartial {
     return true;
   }
 
-  SWITCHYARD_DEVICE void write_sum(int idx, int row, char* sum) const {
+  // False: somebody's part is missing in it.
+  SWITCHYARD_DEVICE bool write_sum(int idx, int row, char* sum) const {
     const auto entry = [&](HtRecord::Column column, int k) { return c_.read(c_.at.rail(idx, row, column, k)); };
     const char* rows[kMaxTopk];
     int num_rows = 0;
+    bool complete = true;
     for (int k = 0; k < c_.op.topk; ++k) {
       const int slot = entry(HtRecord::kSlot, k);
       if (slot < 0) continue;
       const int owner = c_.owner(entry(HtRecord::kExpert, k));
-      if (!c_.masked(owner)) rows[num_rows++] = results_.row(owner, slot);
+      if (results_.has_of(owner)) rows[num_rows++] = results_.row(owner, slot);
+      else complete = false;
     }
     p_.reduce(c_.op.dtype, sum, rows, nullptr, num_rows, c_.op.num_elements);
     auto* gradients = reinterpret_cast<float*>(sum + c_.op.token_bytes);
     for (int k = 0; k < c_.op.topk && c_.op.backward; ++k) {
       p_.write(gradients + k, entry(HtRecord::kExpert, k) < 0 ? 0.0f : results_.gradient(entry, k));
     }
+    return complete;
   }
 
   HtContext<P>& c_;
@@ -245,7 +255,8 @@ class HtReduce {
       const int owner = c_.owner(entry(HtRecord::kExpert, k));
       const char* row = nullptr;
       if (!c_.group().is_local(owner)) row = first_of_its_node(k) ? sum_of(c_.group().node_of(owner)) : nullptr;
-      else if (!c_.masked(owner)) row = results_.row(owner, slot);
+      else if (results_.has_of(owner)) row = results_.row(owner, slot);
+      else c_.spoil(owner, Phase::kRowsLost);
       if (row != nullptr) rows[num_rows++] = row;
     }
     p_.reduce(c_.op.dtype, c_.op.out_tokens + uint64_t(token_) * c_.op.token_bytes, rows, nullptr, num_rows,
@@ -310,6 +321,7 @@ class HtReduce {
       const Await ready = stream.ready();
       if (ready == Await::kNotYet) return false;
       if (ready == Await::kReady && !stream.over()) c_.give_up(stream.peer(), Phase::kBadMessage);
+      else if (ready == Await::kReady && stream.lacking()) c_.spoil(stream.peer(), Phase::kRowsLost);
     }
     p_.drain();
     SWITCHYARD_KERNEL_FAILPOINT("ht.combine.reduced");

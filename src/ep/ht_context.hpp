@@ -6,7 +6,7 @@
 
 namespace switchyard::ep {
 
-constexpr uint32_t kLostRows = 2;  // PeerLine::flags beside kRowsInPlace: the source's rows did not all make it
+constexpr uint32_t kLostRows = 2;  // PeerLine::flags beside kRowsInPlace: the rows did not all make it, or are not to be used
 
 template <class P>
 class HtContext : public PeerContext<P> {
@@ -128,11 +128,23 @@ class HtContext : public PeerContext<P> {
   // Something that spoils this operation but not the group. True: it is the first that was noted.
   SWITCHYARD_DEVICE bool spoil(int peer, Phase phase) const { return note(&Report::fault, this->problem(peer, phase)); }
 
-  // Who is masked: a plan is good for as long as that does not change.
+  // Who is masked: a plan is good for as long as that does not change. Never kNoMask, which is of a plan that is good for nothing.
+  static constexpr uint64_t kNoMask = 0;
   SWITCHYARD_DEVICE uint64_t mask_digest() const {
     uint64_t mixed = 0;
     for (int peer = 0; peer < num_ranks(); ++peer) mixed = digest({mixed, uint64_t(this->masked(peer))});
-    return mixed;
+    return mixed | 1;
+  }
+  SWITCHYARD_DEVICE bool plan_is_stale() const {
+    return p.read(reinterpret_cast<const uint64_t*>(&record[at.mask()])) != mask_digest();
+  }
+
+  // Does a row of `source` get to `reader`, one of the two being this rank? Not if who forwards it is masked.
+  SWITCHYARD_DEVICE bool has_way(int source, int reader) const {
+    const int writer = group().node_of(source) == group().node_of(reader)
+                           ? source
+                           : group().forwarder(source, group().node_of(reader));
+    return !this->masked(source) && !this->masked(reader) && !this->masked(writer);
   }
 
  private:

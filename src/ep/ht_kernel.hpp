@@ -8,17 +8,12 @@
 
 namespace switchyard::ep {
 
-// A plan that was not made, or was made before a mask changed, can't be followed without surprises: says so. False: there is none.
+// False: there is no plan, and the operation says so.
 template <class P>
 SWITCHYARD_DEVICE bool check_plan(HtContext<P>& c) {
-  if (c.read(c.at.valid()) != HtRecord::kValid || c.read(c.at.num_tokens()) != c.op.num_tokens) {
-    c.spoil(c.rank(), Phase::kNoPlan);
-    return false;
-  }
-  if (c.p.read(reinterpret_cast<const uint64_t*>(&c.record[c.at.mask()])) != c.mask_digest()) {
-    c.spoil(c.rank(), Phase::kStalePlan);  // goes on, for the sake of those who count on this rank
-  }
-  return true;
+  if (c.read(c.at.valid()) == HtRecord::kValid && c.read(c.at.num_tokens()) == c.op.num_tokens) return true;
+  c.spoil(c.rank(), Phase::kNoPlan);
+  return false;
 }
 
 template <class P>
@@ -45,9 +40,12 @@ SWITCHYARD_DEVICE void run_ht(const P& p, const HtOp& op) {
       HtReaders<P> readers(c, partial, reduce);
       run_roles(p, waiter, c.overdue, gate, offer, results, partial, reduce, readers);
     }
+    // Who was masked since the plan was made, or in this operation, has rows in it that did not come or were not sent. The
+    // operation went on, for the sake of those who count on this rank.
+    if (c.plan_is_stale()) c.spoil(c.rank(), Phase::kStalePlan);
   }
   // A rank that slept through its expulsion and re-admission may have read rows of a later epoch.
-  if (op.group.masks_enabled && c.newest_admission() > p.load_relaxed(&op.group.state->base)) c.note_overtaken();
+  if (op.group.masks_enabled && c.newest_admission() > p.load_relaxed(&op.group.state->base)) c.raise_async_error();
   if (p.lane() == 0) p.store_relaxed(&op.group.state->tag, c.tag);
 }
 

@@ -85,7 +85,7 @@ struct HtNumbers {
 //   int32  num_tokens       of this rank
 //   int32  num_slots        rows that this rank receives: padded, at most the budget
 //   int32  reserved
-//   uint64 mask             digest of who was masked
+//   uint64 mask             digest of who was masked; 0: somebody was masked while the plan was made, after rows were counted
 //   int32  expert[entries]  id; -1 none; -2 - k: repeats entry k of its token
 //   int32  slot[entries]    row at the expert's rank, -1 none (elsewhere in the token, or dropped). Flat: at the first entry of each rank
 //   int32  index[entries]   at the first entry of each rank: which of my rows there it is, counted over what is not dropped; else -1

@@ -11,8 +11,10 @@ struct RailEnd {
   uint64_t num_sent;
   uint64_t num_there;  // receiver
   uint64_t num_taken;  // by the receiver, as far as known
-  int32_t over;    // the end was told
-  int32_t closed;  // and heard
+  int32_t over;     // the end was told
+  int32_t closed;   // and heard
+  int32_t lacking;  // some rows are not what they should be, because somebody is missing
+  int32_t reserved;
 };
 
 struct HtState : GroupState {

@@ -70,7 +70,10 @@ class HtRoute {
     }
     SWITCHYARD_KERNEL_FAILPOINT("ht.route.counted");
     for (int expert = 0; expert < c_.group().num_experts; ++expert) {
-      p_.write(board_for(c_.owner(expert)) + board_.expert(HtBoard::kCounts, c_.local_id(expert)), get(of_.count(expert)));
+      const int owner = c_.owner(expert);
+      if (!c_.has_way(c_.rank(), owner)) set(of_.rows_to(owner), 0);
+      const int32_t count = get(of_.rows_to(owner)) > 0 ? get(of_.count(expert)) : 0;
+      p_.write(board_for(owner) + board_.expert(HtBoard::kCounts, c_.local_id(expert)), count);
     }
     for (int peer = 0; peer < c_.num_ranks(); ++peer) {
       post(peer, HtBoard::kCounts, get(of_.rows_to(peer)), int32_t(c_.about ^ c_.about >> 32), &PeerLine::consent);
@@ -150,6 +153,12 @@ class HtRoute {
       p_.write(&c_.record[at_.received(source)], come ? rows : 0);
     });
     if (!all || c_.failed()) return c_.failed();
+    for (int source = 0; source < c_.num_ranks(); ++source) {
+      if (c_.has_way(source, c_.rank())) continue;
+      set(of_.is_here(source), 0);
+      p_.write(&c_.record[at_.received(source)], 0);
+    }
+    mask_ = c_.mask_digest();
     SWITCHYARD_KERNEL_FAILPOINT("ht.route.counts_heard");
     const int64_t total = c_.op.expert_major ? place_by_expert() : place_by_source();
     const int64_t limit = c_.group().budget;
@@ -158,7 +167,8 @@ class HtRoute {
     write_number(c_.op.out_total, c_.op.total_is_64, 0, total);
     const bool refused = over_budget_ && !c_.group().drops;
     for (int source = 0; source < c_.num_ranks(); ++source) {
-      post(source, HtBoard::kPlaces, refused ? int32_t(total) : c_.read(at_.base(source)), refused, &PeerLine::arrival);
+      const int32_t place = c_.has_way(source, c_.rank()) ? c_.read(at_.base(source)) : -1;
+      post(source, HtBoard::kPlaces, refused ? int32_t(total) : place, refused, &PeerLine::arrival);
     }
     SWITCHYARD_KERNEL_FAILPOINT("ht.route.places_posted");
     stage_ = Stage::kAwaitPlaces;
@@ -233,7 +243,7 @@ class HtRoute {
         }
         refused_ = true;
       }
-      const int32_t place = come ? heard(peer, board_.rows(HtBoard::kPlaces)) : -1;
+      const int32_t place = come && c_.has_way(c_.rank(), peer) ? heard(peer, board_.rows(HtBoard::kPlaces)) : -1;
       set(of_.row_place(peer), place);
     });
     if (!all || c_.failed()) return c_.failed();
@@ -254,6 +264,7 @@ class HtRoute {
     for (int peer = 0; peer < c_.num_ranks(); ++peer) {
       post(peer, HtBoard::kKept, get(of_.kept_to(peer)), 0, &PeerLine::done);
     }
+    SWITCHYARD_KERNEL_FAILPOINT("ht.route.kept_posted");
     stage_ = Stage::kAwaitKept;
     return true;
   }
@@ -418,7 +429,10 @@ class HtRoute {
   SWITCHYARD_DEVICE bool finish() {
     p_.write(&c_.record[at_.num_tokens()], c_.op.num_tokens);
     p_.write(reinterpret_cast<uint64_t*>(&c_.record[at_.plan_tag()]), c_.tag);
-    p_.write(reinterpret_cast<uint64_t*>(&c_.record[at_.mask()]), c_.mask_digest());
+    // Who was masked at first is left out everywhere in the plan; who was masked later is in parts of it.
+    const bool overtaken = c_.mask_digest() != mask_ && !c_.failed();
+    p_.write(reinterpret_cast<uint64_t*>(&c_.record[at_.mask()]), overtaken ? c_.kNoMask : mask_);
+    if (overtaken) c_.spoil(c_.rank(), Phase::kStalePlan);
     p_.write(&c_.record[at_.valid()], refused_ || c_.failed() ? 0 : HtRecord::kValid);
     SWITCHYARD_KERNEL_FAILPOINT("ht.route.planned");
     stage_ = Stage::kDone;
@@ -432,6 +446,7 @@ class HtRoute {
   const HtBoard board_;
   Stage stage_ = Stage::kCount;
   int next_peer_ = 0;
+  uint64_t mask_ = 0;         // digest of who was masked when all counts were there
   bool over_budget_ = false;  // here
   bool refused_ = false;      // by some rank
   int token_ = 0;

@@ -10,7 +10,7 @@ class OperationObserver {
   virtual ~OperationObserver() = default;
   // Called on the stream's thread after an operation that found or left a failure; returns what the stream shall report.
   virtual Status operation_failed() = 0;
-  // The same after an operation that went to its end but found something wrong. Ok: nothing the caller has to know.
+  // The same after an operation that went to its end but found something wrong.
   virtual Status operation_faulty() = 0;
 };
 

@@ -19,9 +19,8 @@ Status post_operation(StreamRef stream, OperationObserver& observer, Report& rep
     set_failpoint_rank(rank);
     run(self);
     // A failure is why; faults beside it are consequences.
-    if (load(report.failure) != 0) return self.fail(observer.operation_failed());
-    if (load(report.fault) == 0) return;
-    if (const Status fault = observer.operation_faulty(); !fault.ok()) self.fail(fault);
+    if (load(report.failure) != 0) self.fail(observer.operation_failed());
+    else if (load(report.fault) != 0) self.fail(observer.operation_faulty());
   });
 }
 

@@ -16,7 +16,7 @@ SWITCHYARD_DEVICE void close_operation(LlContext<P>& c) {
   LlState& state = c.group().ll_state();
   // A rank that slept through its expulsion and re-admission may have read rows of a later epoch: it must not claim a good
   // result. Before the re-admission nobody writes what it reads.
-  if (c.group().masks_enabled && c.newest_admission() > c.p.load_relaxed(&state.base)) c.note_overtaken();
+  if (c.group().masks_enabled && c.newest_admission() > c.p.load_relaxed(&state.base)) c.raise_async_error();
   if (c.op.part != LlPart::kSend && !c.failed()) {
     for (int peer = 0; peer < c.num_ranks(); ++peer) {
       if (c.remote(peer)) {

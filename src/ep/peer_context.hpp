@@ -124,19 +124,15 @@ class PeerContext {
   SWITCHYARD_DEVICE void lose(int peer, Phase phase) const {
     if (group_.masks_enabled && p.load_relaxed(group_.abort) == 0) {
       p.store_relaxed(&group_.mask[peer], 0);
-      note_fault(peer, phase);
+      raise_async_error();
     } else {
       fail(problem(peer, phase));
     }
   }
 
-  // Others gave up on this rank without its noticing: what it got since is not to be trusted.
-  SWITCHYARD_DEVICE void note_overtaken() const { note_fault(rank(), Phase::kOvertaken); }
-
-  SWITCHYARD_DEVICE void note_fault(int peer, Phase phase) const {
-    p.store_relaxed(&group_.report->async_error, uint64_t{1});
-    note(&Report::fault, peer, phase);
-  }
+  // A peer was masked because it was missing; or others gave up on this rank without its noticing, and what it got since is
+  // not to be trusted.
+  SWITCHYARD_DEVICE void raise_async_error() const { p.store_relaxed(&group_.report->async_error, uint64_t{1}); }
 
   SWITCHYARD_DEVICE uint64_t problem(int peer, Phase phase) const {
     return uint64_t(phase) << 56 | uint64_t(peer) << kEpochBits | (tag & kEpochMask);

@@ -2,7 +2,7 @@
 //
 // The sender packs rows into its own copy of the ring and puts a chunk when it is full; with it goes a signal that says how many
 // rows of this epoch are there (PeerLine::rail_sent). The receiver says how many it has taken (rail_taken), which makes room. The
-// end of the stream is a flag in the last signal. An epoch begins with an empty ring: a sender is through only when all its rows
+// end of the stream is a flag in the last signal, and so is that rows lack something. An epoch begins with an empty ring: a sender is through only when all its rows
 // were taken.
 #pragma once
 #include "ep/ht_context.hpp"
@@ -13,13 +13,15 @@ namespace switchyard::ep {
 struct RailStamp {
   static constexpr int kRowBits = 64 - kEpochBits;
   static constexpr uint64_t kEnd = uint64_t{1} << (kRowBits - 1);
+  static constexpr uint64_t kLacking = uint64_t{1} << (kRowBits - 2);
 
-  SWITCHYARD_HD static uint64_t of(uint64_t tag, uint64_t rows, bool end) {
-    return (tag & kEpochMask) << kRowBits | rows | (end ? kEnd : 0);
+  SWITCHYARD_HD static uint64_t of(uint64_t tag, uint64_t rows, bool end, bool lacking = false) {
+    return (tag & kEpochMask) << kRowBits | rows | (end ? kEnd : 0) | (lacking ? kLacking : 0);
   }
   SWITCHYARD_HD static uint64_t epoch(uint64_t word) { return word >> kRowBits; }
-  SWITCHYARD_HD static uint64_t rows(uint64_t word) { return word & (kEnd - 1); }
+  SWITCHYARD_HD static uint64_t rows(uint64_t word) { return word & (kLacking - 1); }
   SWITCHYARD_HD static bool end(uint64_t word) { return (word & kEnd) != 0; }
+  SWITCHYARD_HD static bool lacking(uint64_t word) { return (word & kLacking) != 0; }
 };
 
 // Where rows are in a ring.
@@ -56,6 +58,8 @@ class RailSender {
     ++end_.num_packed;
     if (end_.num_packed % ring_.rows_per_chunk() == 0) send(false);
   }
+  // A row is not what it should be.
+  SWITCHYARD_DEVICE void lacks() { end_.lacking = 1; }
   // No more rows will come.
   SWITCHYARD_DEVICE void end() { send(true); }
   // Were all rows taken?
@@ -73,7 +77,7 @@ class RailSender {
     SWITCHYARD_KERNEL_FAILPOINT("ht.rail.before_put");
     if (c_.masked(peer_)) return;
     if (!c_.put(peer_, c_.group().payload_id, layout.transit(c_.rank()) + offset, layout.departure(peer_) + offset,
-                 num_bytes, c_.bank, &PeerLine::rail_sent, RailStamp::of(c_.tag, end_.num_sent, last))) {
+                 num_bytes, c_.bank, &PeerLine::rail_sent, RailStamp::of(c_.tag, end_.num_sent, last, last && end_.lacking))) {
       c_.lose(peer_, Phase::kNetwork);
     }
     SWITCHYARD_KERNEL_FAILPOINT("ht.rail.after_put");
@@ -110,10 +114,13 @@ class RailReceiver {
       if (RailStamp::epoch(word) != epoch) return RailStamp::epoch(word) > epoch ? Seen::kTooLate : Seen::kNotYet;
       end_.num_there = RailStamp::rows(word);
       end_.over = RailStamp::end(word);
+      end_.lacking = RailStamp::lacking(word);
       return end_.num_taken < end_.num_there || end_.over ? Seen::kWanted : Seen::kNotYet;
     });
   }
   SWITCHYARD_DEVICE bool over() const { return end_.over != 0 && end_.num_taken == end_.num_there; }
+  // REQUIRES  over().
+  SWITCHYARD_DEVICE bool lacking() const { return end_.lacking != 0; }
   // The first row that was not taken yet. REQUIRES  ready() and not over().
   SWITCHYARD_DEVICE const char* row() const {
     return c_.group().payload[c_.rank()] + c_.group().layout.transit(peer_) + ring_.offset(end_.num_taken);

@@ -60,8 +60,7 @@ void Life::compare(const std::string& fault) {
 Status Life::round_trip(bool varied) {
   const int round = round_++;
   Scene& scene = *scenes_[size_t(round % kNumScenes)];
-  SWITCHYARD_TRY(look_at_mask());
-  const int num_operations = scene.begin(round, varied, masked_);
+  const int num_operations = scene.begin(round, varied);
   bool is_good = true, masked_at_first = false;
   for (int idx = 0; idx < num_operations; ++idx) {
     const Status done = scene.run(idx);

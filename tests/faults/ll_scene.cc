@@ -60,7 +60,7 @@ class LlScene final : public Scene {
   }
   void unequip() override { io_.reset(); }
 
-  int begin(int /*round*/, bool varied, bool /*masked*/) override {
+  int begin(int /*round*/, bool varied) override {
     staged_ = varied;
     return 2;
   }

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <random>
 
+#include "ep/ll_harness.hpp"
 #include "faults/life.hpp"
 #include "net/fault.hpp"
 #include "support/thread_ranks.hpp"

@@ -25,14 +25,14 @@ class Scene {
   virtual void unequip() = 0;
 
   // A round begins; returns how many operations it has. `round`: all ranks give the same. `varied`: as some programs do
-  // it. `masked`, here and below: this rank has masked the victim.
-  virtual int begin(int round, bool varied, bool masked) = 0;
+  // it.
+  virtual int begin(int round, bool varied) = 0;
   // One operation: posts it and waits for its end.
   virtual Status run(int idx) = 0;
   // Of a group with masks: does the error mean that the round is to be repeated, and nothing else?
   virtual bool asks_to_repeat(const Status& status) const = 0;
-  // After run(idx), with the mask as it is then; empty, or what differs first. Asked until an operation of the round
-  // fails.
+  // After run(idx), with the mask as it is then: has this rank masked the victim? Empty, or what differs first. Asked
+  // until an operation of the round fails.
   virtual std::string check(int idx, bool masked) = 0;
 };
 

@@ -13,12 +13,11 @@
 namespace switchyard::testing {
 namespace {
 
-using oracle::Layout;
-
 constexpr int kNumRanks = 3;
 constexpr int kMinMaskedRounds = 10;  // of two epochs each
 constexpr int kMaxRounds = 20'000;
 constexpr uint64_t kTimeoutNs = 400 * kMillisecond;
+constexpr uint64_t kRemoteTimeoutNs = kSecond;
 constexpr uint64_t kPurpose = 0x73746f70;  // names the exchanges of the survivors
 
 // ---- what a rank does ----
@@ -120,34 +119,37 @@ std::string live(const RankProcess& self) {
 // ---- who stops where ----
 
 struct Stop {
-  FailpointPlace place;
-  LifeOptions options;
-  int hit = 1;
+  Fate fate;
   // How the victim comes back: it asks for it; it simply goes on; or it asks after it slept through a first re-admission.
   std::string how = {};
 
-  std::string name() const { return text(place.name, "@", hit, ", ", options.name(), ", ", how); }
+  std::string name() const { return text(fate.name(), ", ", how); }
 };
 void PrintTo(const Stop& stop, std::ostream* out) { *out << stop.name(); }
 
 constexpr const char* kWaysBack[] = {"asks", "just comes back", "sleeps on"};
 
+std::vector<Stop> stops_at(const FailpointPlace& place, Way way) {
+  std::vector<Stop> stops;
+  for (Fate& fate : all_fates(place, way)) {
+    if (!fate.options.masks || fate.options.windows) continue;
+    fate.options.timeout_ns = way == Way::kOneNode ? kTimeoutNs : kRemoteTimeoutNs;
+    fate.options.comm_timeout_ns = 30 * kSecond;
+    for (const char* how : kWaysBack) stops.push_back({fate, how});
+  }
+  return stops;
+}
+
 // Each place once: victim, layout, hit and the way back go round. All combinations when soaking.
 std::vector<Stop> all_stops() {
   std::vector<Stop> stops;
-  int turn = 0;
+  size_t turn = 0;
   for (const FailpointPlace& place : all_failpoints()) {
-    if (!in_an_operation(place) || place.starts_with("ht.")) continue;
-    constexpr int kNumVariants = 36;
-    for (int variant = soaking() ? 0 : turn % kNumVariants; variant < kNumVariants; variant += soaking() ? 1 : kNumVariants) {
-      Stop stop{place, {}, 1 + variant / 18, kWaysBack[variant % 3]};
-      stop.options.victim = variant / 3 % 3;
-      stop.options.masks = true;
-      stop.options.layout = variant / 9 % 2 != 0 ? Layout::kRankMajor : Layout::kExpertMajor;
-      stop.options.timeout_ns = kTimeoutNs;
-      stop.options.comm_timeout_ns = 30 * kSecond;
-      stops.push_back(stop);
-    }
+    if (!in_an_operation(place)) continue;
+    const Way between_nodes = turn % 2 != 0 ? Way::kOfiProxy : Way::kOfi;
+    const std::vector<Stop> candidates = stops_at(place, only_between_nodes(place) ? between_nodes : Way::kOneNode);
+    if (soaking()) stops.insert(stops.end(), candidates.begin(), candidates.end());
+    else stops.push_back(candidates[turn % candidates.size()]);
     turn += 13;
   }
   return stops;
@@ -157,17 +159,8 @@ class StopAndContinue : public ::testing::TestWithParam<Stop> {};
 
 TEST_P(StopAndContinue, NeverDisturbsTheOthersAndComesBack) {
   const Stop& stop = GetParam();
-  const int victim = stop.options.victim;
-  std::vector<std::string> arguments = stop.options.to_arguments();
-  arguments.push_back(stop.how);
-  auto started = ProcessRanks::start(
-      {.num_ranks = kNumRanks, .body = "live", .arguments = arguments, .environment = [&](int rank) {
-         std::vector<std::string> variables;
-         if (rank == victim) {
-           variables.push_back(text("SWITCHYARD_FAILPOINTS=", stop.place.name, "=stop@", stop.hit, "#", victim));
-         }
-         return variables;
-       }});
+  const int victim = stop.fate.options.victim;
+  auto started = start_with_victim(stop.fate, "stop", {stop.how});
   ASSERT_TRUE(started.ok()) << started.status().to_string();
   ProcessRanks& ranks = *started.value();
   const auto all_say = [&](const std::string& line, bool with_victim) {
@@ -194,13 +187,8 @@ TEST_P(StopAndContinue, NeverDisturbsTheOthersAndComesBack) {
   EXPECT_EQ(ranks.wait(Deadline::after_ns(60 * kSecond)), "") << stop.name();
 }
 
-std::string name_of(const ::testing::TestParamInfo<Stop>& stop) {
-  std::string name = stop.param.place.name;
-  std::replace(name.begin(), name.end(), '.', '_');
-  return text(stop.index, "_", name);
-}
-
-INSTANTIATE_TEST_SUITE_P(All, StopAndContinue, ::testing::ValuesIn(all_stops()), name_of);
+INSTANTIATE_TEST_SUITE_P(All, StopAndContinue, ::testing::ValuesIn(all_stops()),
+                         [](const auto& stop) { return stop.param.fate.name_of_test(stop.index); });
 
 }  // namespace
 }  // namespace switchyard::testing

@@ -23,6 +23,8 @@ bool needs_masks(const FailpointPlace& place) {
   return place.starts_with("mask.") || place.starts_with("ll.admission.");
 }
 bool needs_windows(const FailpointPlace& place) { return place.starts_with("ll.dispatch.consent"); }
+// What remains is told only where rows may be dropped.
+bool needs_drops(const FailpointPlace& place) { return place.starts_with("ht.route.kept_posted"); }
 // Where results are in a window, they are read there.
 bool needs_copies(const FailpointPlace& place) { return place.starts_with("ht.combine.row_staged"); }
 // Before that, the harness has no windows that survivors could fail to register.
@@ -51,7 +53,7 @@ bool possible(const Fate& fate) {
   if (never_the_hub(place) && fate.options.victim == 0) return false;
   if (needs_masks(place) && !fate.options.masks) return false;
   if (needs_windows(place) && (!fate.options.windows || fate.options.masks)) return false;
-  if (place.starts_with("ht.") && fate.options.masks) return false;
+  if (needs_drops(place) && !fate.options.drops) return false;
   if (needs_copies(place) && fate.options.windows && !fate.options.masks) return false;
   if (fate.options.windows && !allows_windows(place)) return false;
   if (fate.way != Way::kOneNode) {
@@ -187,7 +189,10 @@ std::string live_with_a_victim(const RankProcess& self) {
   return options.masks ? go_on_without(life, options.victim) : fail_with(life, options.victim);
 }
 
-Result<std::unique_ptr<ProcessRanks>> start_with_victim(const Fate& fate, const char* action) {
+Result<std::unique_ptr<ProcessRanks>> start_with_victim(const Fate& fate, const char* action,
+                                                        const std::vector<std::string>& more_arguments) {
+  std::vector<std::string> arguments = fate.options.to_arguments();
+  arguments.insert(arguments.end(), more_arguments.begin(), more_arguments.end());
   const auto environment = [&](int rank) {
     std::vector<std::string> variables;
     if (rank == fate.options.victim) variables.push_back(fate.failpoint(action));
@@ -199,7 +204,7 @@ Result<std::unique_ptr<ProcessRanks>> start_with_victim(const Fate& fate, const 
   };
   return ProcessRanks::start({.num_ranks = fate.options.num_ranks,
                               .body = "live",
-                              .arguments = fate.options.to_arguments(),
+                              .arguments = arguments,
                               .environment = environment});
 }
 

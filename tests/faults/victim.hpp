@@ -47,8 +47,10 @@ std::vector<Fate> one_fate(const FailpointPlace& place, bool masks, size_t turn,
 // any error. Ranks get LifeOptions as arguments.
 std::string live_with_a_victim(const RankProcess& self);
 
-// Starts the ranks of such a life, one of which meets its fate by this action. The program calls the body "live".
-Result<std::unique_ptr<ProcessRanks>> start_with_victim(const Fate& fate, const char* action);
+// Starts the ranks of such a life, one of which meets its fate by this action. The program calls the body "live"; it may
+// want more arguments than LifeOptions.
+Result<std::unique_ptr<ProcessRanks>> start_with_victim(const Fate& fate, const char* action,
+                                                        const std::vector<std::string>& more_arguments = {});
 
 // What a rank prints before the victim's number, and the error, if that does not name the victim.
 constexpr const char* kDoesNotName = "the error does not name rank ";

@@ -41,7 +41,7 @@ std::string round_trips(const RankProcess& self) {
       puts("running");
       fflush(stdout);
     }
-    const Status status = life.round_trip(/*staged=*/round % 2 != 0);
+    const Status status = life.round_trip(/*varied=*/round % 2 != 0);
     if (!life.wrong().empty()) return "wrong bytes: " + life.wrong();
     if (!status.ok()) return told(status);
     if (round % kNumRoundsPerCheck != 0) continue;
