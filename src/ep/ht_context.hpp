@@ -118,6 +118,13 @@ class HtContext : public PeerContext<P> {
     return peer == group().forwarder(rank(), node) || rank() == group().forwarder(peer, group().node);
   }
 
+  // Everything that I had for `peer` is in place. What the operation is was told with the consent, and is not written again:
+  // the peer may be reading it.
+  SWITCHYARD_DEVICE void tell_arrival(int peer, uint32_t flags) const {
+    PeerLine* line = told(peer);
+    if (p.lane() == 0) p.write(&line->flags, flags);
+    p.store_release(&line->arrival, tag);  // release; pairs with the acquire in await(kDispatchRows, kCombineRows)
+  }
   // Everything that I had of `source`, a rank of another node, is in place at `peer`.
   SWITCHYARD_DEVICE void tell_arrival_of(int source, int peer, uint32_t flags) const {
     PeerLine* line = this->line_at(peer, bank, source);
