@@ -31,7 +31,7 @@ class HtOffer {
     // Who can't follow its plan has told its caller so, and has no results worth adding up.
     const uint32_t flags = c_.plan_is_stale() ? kLostRows : 0;
     for (int peer = c_.group().first_local(); peer < c_.group().end_local(); ++peer) {
-      if (!c_.masked(peer)) c_.tell_arrival(peer, 0, flags);
+      if (!c_.masked(peer)) c_.tell_arrival(peer, flags);
     }
     return done_ = true;
   }

@@ -218,7 +218,7 @@ class HtDispatchSend {
       p_.drain();
       SWITCHYARD_KERNEL_FAILPOINT("ht.dispatch.before_arrival");
       for (int peer = group.first_local(); peer < group.end_local(); ++peer) {
-        if (!c_.masked(peer)) c_.tell_arrival(peer, 0, placer_.writes_in_place(peer) ? kRowsInPlace : 0);
+        if (!c_.masked(peer)) c_.tell_arrival(peer, placer_.writes_in_place(peer) ? kRowsInPlace : 0);
       }
       for (int node = 0; node < group.num_nodes; ++node) {
         if (node != group.node) stream_to(node).end();
