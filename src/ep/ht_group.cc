@@ -92,7 +92,7 @@ Status HtGroup::make_state() {
 
   const auto carve_table = [&](const std::vector<int32_t>& table) -> Result<int32_t*> {
     SWITCHYARD_ASSIGN(char* memory, carve(std::max<size_t>(1, table.size()) * sizeof(int32_t)));
-    SWITCHYARD_TRY(comm_.runtime().upload(memory, table.data(), table.size() * sizeof(int32_t)));
+    if (!table.empty()) SWITCHYARD_TRY(comm_.runtime().upload(memory, table.data(), table.size() * sizeof(int32_t)));
     return reinterpret_cast<int32_t*>(memory);
   };
   std::vector<int32_t> node_first, rail_sources;
