@@ -10,10 +10,17 @@ namespace switchyard::ep {
 
 // False: there is no plan, and the operation says so.
 template <class P>
-SWITCHYARD_DEVICE bool check_plan(HtContext<P>& c) {
+SWITCHYARD_DEVICE bool has_plan(HtContext<P>& c) {
   if (c.read(c.at.valid()) == HtRecord::kValid && c.read(c.at.num_tokens()) == c.op.num_tokens) return true;
   c.spoil(c.rank(), Phase::kNoPlan);
   return false;
+}
+
+// Who was masked since the plan was made has rows in it that do not come or are not sent: the operation says so. It is carried to
+// its end all the same, for the sake of those who count on this rank.
+template <class P>
+SWITCHYARD_DEVICE void check_mask(HtContext<P>& c) {
+  if (c.plan_is_stale()) c.spoil(c.rank(), Phase::kStalePlan);
 }
 
 template <class P>
@@ -25,7 +32,8 @@ SWITCHYARD_DEVICE void run_ht(const P& p, const HtOp& op) {
   if (op.kind == HtKind::kRoute) {
     HtRoute<P> route(c);
     run_roles(p, waiter, c.overdue, route);
-  } else if (check_plan(c)) {
+  } else if (has_plan(c)) {
+    check_mask(c);
     HtGate<P> gate(c);
     if (op.kind == HtKind::kDispatch) {
       HtDispatchSend<P> send(c, gate);
@@ -40,9 +48,7 @@ SWITCHYARD_DEVICE void run_ht(const P& p, const HtOp& op) {
       HtReaders<P> readers(c, partial, reduce);
       run_roles(p, waiter, c.overdue, gate, offer, results, partial, reduce, readers);
     }
-    // Who was masked since the plan was made, or in this operation, has rows in it that did not come or were not sent. The
-    // operation went on, for the sake of those who count on this rank.
-    if (c.plan_is_stale()) c.spoil(c.rank(), Phase::kStalePlan);
+    check_mask(c);  // of those who were masked in it
   }
   // A rank that slept through its expulsion and re-admission may have read rows of a later epoch.
   if (op.group.masks_enabled && c.newest_admission() > p.load_relaxed(&op.group.state->base)) c.raise_async_error();

@@ -58,7 +58,7 @@ oracle::HtCase with_other_tokens(oracle::HtCase c) {
 }  // namespace
 
 HtScenario make_ht_scenario(uint64_t seed, const oracle::HtCase& c) {
-  HtScenario scenario{.c = c, .overflowing = {}, .dispatch = {}, .contents = {}};
+  HtScenario scenario{.c = c, .named_idx = c.topk_idx, .overflowing = {}, .dispatch = {}, .contents = {}};
   scenario.contents[0].c = c;
   scenario.contents[1].c = with_other_tokens(c);
   if (oracle::traps(c)) {
@@ -186,7 +186,7 @@ ep::LayoutInfo HtRank::layout_info() const {
 
 Status HtRank::post_update() {
   for (Buffer* output : {&expert_counters_, &expert_offsets_, &recv_total_}) output->fill(kUntouched);
-  const std::vector<int64_t>& indices = c_.topk_idx[size_t(rank_)];
+  const std::vector<int64_t>& indices = s_.named_idx[size_t(rank_)];
   if (c_.int32_indices) indices_.load(std::vector<int32_t>(indices.begin(), indices.end()));
   else indices_.load(indices);
   const DType type = c_.int32_indices ? DType::kInt32 : DType::kInt64;
@@ -321,7 +321,7 @@ Status HtRank::finish(const Status& posted, std::initializer_list<Buffer*> input
 // ---- overflow ----
 
 // Of the stream, which says why, or else of the call, which only knows that something failed before.
-Status HtRank::take_failure(const Status& posted) {
+Status HtRank::take_ending(const Status& posted) {
   Status done = comm_.runtime().synchronize(stream_, Deadline::after_ns(60 * kSecond));
   if (comm_.runtime().kind() == Runtime::Kind::kHost) done = static_cast<Stream*>(stream_.handle)->take_error();
   return done.ok() ? posted : done;
@@ -354,12 +354,12 @@ std::string HtRank::run_trapped_update(bool pipelined) {
     Status posted = post_update();
     if (posted.ok()) posted = post_dispatch(Pass::kForward);
     if (posted.ok()) posted = post_combine(Pass::kForward);
-    fault = failure_fault(take_failure(posted));
+    fault = failure_fault(take_ending(posted));
   } else {
-    fault = failure_fault(take_failure(post_update()));
-    if (fault.empty() && take_failure(post_dispatch(Pass::kForward)).ok())
+    fault = failure_fault(take_ending(post_update()));
+    if (fault.empty() && take_ending(post_dispatch(Pass::kForward)).ok())
       fault = "a dispatch succeeded without a plan";
-    if (fault.empty() && take_failure(post_combine(Pass::kForward)).ok()) fault = "a combine succeeded without a plan";
+    if (fault.empty() && take_ending(post_combine(Pass::kForward)).ok()) fault = "a combine succeeded without a plan";
   }
   if (!fault.empty()) return fault;
   const Status health = handle_->group().health();

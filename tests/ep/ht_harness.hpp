@@ -25,6 +25,7 @@ struct HtContents {
 // arguments give equal scenarios in every process.
 struct HtScenario {
   oracle::HtCase c;
+  std::vector<std::vector<int64_t>> named_idx;  // topk_idx as callers give it; `c` may have less, where ranks are masked
   std::vector<oracle::HtOverflowing> overflowing;  // not empty only where the update must fail, without results
   oracle::HtDispatch dispatch;
   std::array<HtContents, 2> contents;
@@ -76,6 +77,8 @@ class HtRank {
   Status post_dispatch(Pass pass);
   Status post_combine(Pass pass);
   Status synchronize();
+  // How an operation ended that was posted with that result. Takes the stream's error, so that the next may succeed.
+  Status take_ending(const Status& posted);
   // Empty, or what differs first.
   std::string check_update() const;
   std::string check_dispatch(Pass pass) const;
@@ -99,7 +102,6 @@ class HtRank {
   ep::LayoutInfo layout_info() const;
   Status finish(const Status& posted, std::initializer_list<Buffer*> inputs);
   std::string failure_fault(const Status& status) const;
-  Status take_failure(const Status& posted);
 
   Communicator& comm_;
   StreamRef stream_;

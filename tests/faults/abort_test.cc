@@ -23,6 +23,8 @@ LifeOptions options_for(uint64_t draw) {
   options.masks = draw & 1;
   options.windows = draw & 2;
   options.layout = draw & 4 ? oracle::Layout::kExpertMajor : oracle::Layout::kRankMajor;
+  options.algorithm = draw & 8 ? Algorithm::kHighThroughput : Algorithm::kLowLatency;
+  options.drops = draw & 16;
   // So long that nothing but the abort can end a wait in time.
   options.timeout_ns = options.comm_timeout_ns = 60 * kSecond;
   return options;

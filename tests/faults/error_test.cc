@@ -19,9 +19,11 @@ struct Failure {
   const char* place;
   int rank;
   int hit;
+  Algorithm algorithm = Algorithm::kLowLatency;
 
   std::string name() const {
-    return text(place, "@", hit, rank == kAllRanks ? " on all ranks" : text(" on rank ", rank));
+    return text(place, "@", hit, rank == kAllRanks ? " on all ranks" : text(" on rank ", rank),
+                algorithm == Algorithm::kHighThroughput ? ", high throughput" : "");
   }
 };
 
@@ -31,10 +33,16 @@ std::vector<Failure> all_failures() {
   for (const FailpointPlace& place : all_failpoints()) {
     if (!place.can_fail) continue;
     const bool is_hub = place.starts_with("node_link.hub_");
+    // Each algorithm has its own.
+    const bool twice = place.starts_with("group.before_payload") || place.starts_with("group.after_payload") ||
+                       place.starts_with("ep.before_post");
     const bool again = place.starts_with("window.") || place.starts_with("node_link.") || place.starts_with("ep.");
     for (const int rank : {is_hub ? 0 : 1, kAllRanks}) {
       // "All ranks" of a star are its hub, or all but its hub: the rest learns of it.
-      for (int hit = 1; hit <= (again ? 2 : 1); ++hit) failures.push_back({place.name, rank, hit});
+      for (int hit = 1; hit <= (again ? 2 : 1); ++hit) {
+        failures.push_back({place.name, rank, hit});
+        if (twice) failures.push_back({place.name, rank, hit, Algorithm::kHighThroughput});
+      }
     }
   }
   return failures;
@@ -48,6 +56,7 @@ struct Footprint {
 
 LifeOptions options_for(const Failure& failure) {
   LifeOptions options;
+  options.algorithm = failure.algorithm;
   options.masks = std::string_view(failure.place).starts_with("mask.");
   options.timeout_ns = 300 * kMillisecond;  // what the others wait for an operation that was never posted
   options.comm_timeout_ns = 1500 * kMillisecond;  // and for a rank that left a collective call
@@ -109,7 +118,7 @@ TEST(ErrorTest, EveryHostSideFailureIsReportedLeaksNothingAndLeavesTheProcessFit
   EXPECT_EQ(ranks.value()->wait(Deadline::after_ns(280 * kSecond)), "");
 }
 
-TEST(ErrorList, HasEveryPlaceThatCanFail) { EXPECT_GE(all_failures().size(), 50u); }
+TEST(ErrorList, HasEveryPlaceThatCanFail) { EXPECT_GE(all_failures().size(), 58u); }
 
 }  // namespace
 }  // namespace switchyard::testing

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "faults/expert_rows.hpp"
+#include "faults/ll_scene.hpp"
 #include "faults/scene.hpp"
 
 namespace switchyard::testing {
@@ -60,20 +61,15 @@ int forwarder(const oracle::HtCase& c, int source, int node) {
   return first_of(node) + (source - first_of(c.node_of(source))) % num_there;
 }
 
-// Without `rank` nothing gets there, from there, or through there.
-void leave_out(oracle::HtCase& c, int rank) {
-  c.num_tokens[size_t(rank)] = 0;
-  for (auto* inputs : {&c.tokens[size_t(rank)], &c.scales[size_t(rank)]}) inputs->clear();
-  c.topk_idx[size_t(rank)].clear();
-  c.topk_weights[size_t(rank)].clear();
-  for (int source = 0; source < c.num_ranks; ++source) {
-    for (int64_t& expert : c.topk_idx[size_t(source)]) {
-      if (expert < 0) continue;
-      const int owner = c.owner(expert);
-      const bool crosses = c.node_of(owner) != c.node_of(source);
-      if (owner == rank || (crosses && forwarder(c, source, c.node_of(owner)) == rank)) expert = -1;
-    }
-  }
+bool know_each_other(const oracle::Masks& masks, int one, int other) {
+  return masks[size_t(one)][size_t(other)] != 0 && masks[size_t(other)][size_t(one)] != 0;
+}
+
+bool has_way(const oracle::HtCase& c, const oracle::Masks& masks, int source, int owner) {
+  if (!know_each_other(masks, source, owner)) return false;
+  if (c.node_of(source) == c.node_of(owner)) return true;
+  const int between = forwarder(c, source, c.node_of(owner));
+  return know_each_other(masks, source, between) && know_each_other(masks, between, owner);
 }
 
 // ---- the scene ----
@@ -110,8 +106,8 @@ class HtScene final : public Scene {
  public:
   HtScene(uint64_t seed, const LifeOptions& options)
       : mode_{.windows = options.windows},
-        unmasked_(make_masked_ht_scenario(seed, case_for(seed, options), -1)),
-        masked_(make_masked_ht_scenario(seed, case_for(seed, options), options.victim)),
+        unmasked_(make_masked_ht_scenario(seed, case_for(seed, options), masks_of_pairs(options.num_ranks, 0))),
+        masked_(make_masked_ht_scenario(seed, case_for(seed, options), everyone_masks(options.num_ranks, options.victim))),
         expected_(unmasked_) {}
 
   ep::GroupConfig group_config() const override { return group_config_for(unmasked_.c); }
@@ -125,14 +121,10 @@ class HtScene final : public Scene {
   void unequip() override { io_.reset(); }
 
   int begin(int round, bool varied) override {
-    expected_ = unmasked_;  // callers go on naming experts of ranks that are gone
     io_->start_round(round);
     return varied ? 5 : 3;
   }
-  Status run(int idx) override {
-    SWITCHYARD_TRY(post(idx));
-    return io_->synchronize();
-  }
+  Status run(int idx) override { return io_->take_ending(post(idx)); }
   bool asks_to_repeat(const Status& status) const override {
     return status.message().find("ncclEpUpdateHandle") != std::string::npos;
   }
@@ -168,9 +160,15 @@ class HtScene final : public Scene {
 
 }  // namespace
 
-HtScenario make_masked_ht_scenario(uint64_t seed, oracle::HtCase c, int masked_rank) {
-  if (masked_rank >= 0) leave_out(c, masked_rank);
+HtScenario make_masked_ht_scenario(uint64_t seed, oracle::HtCase c, const oracle::Masks& masks) {
+  const std::vector<std::vector<int64_t>> named_idx = c.topk_idx;
+  for (int source = 0; source < c.num_ranks; ++source) {
+    for (int64_t& expert : c.topk_idx[size_t(source)]) {
+      if (expert >= 0 && !has_way(c, masks, source, c.owner(expert))) expert = -1;
+    }
+  }
   HtScenario scenario = make_ht_scenario(seed, c);
+  scenario.named_idx = named_idx;
   for (size_t i = 0; i < scenario.contents.size(); ++i) {
     HtContents& contents = scenario.contents[i];
     contents.outputs = {};

@@ -112,6 +112,7 @@ TEST_F(Leftovers, AreNoneAfterAllRanksWereKilledAtAnyMoment) {
   for (int round = 0; round < num_rounds && !HasFailure(); ++round) {
     LifeOptions options;
     options.masks = round % 2 != 0;
+    options.algorithm = round / 2 % 2 != 0 ? Algorithm::kHighThroughput : Algorithm::kLowLatency;
     auto started = ProcessRanks::start({.num_ranks = kNumRanks,
                                         .body = "live_restlessly",
                                         .arguments = options.to_arguments(),

@@ -66,7 +66,6 @@ Status Life::round_trip(bool varied) {
     const Status done = scene.run(idx);
     if (!done.ok()) {
       if (!options_.masks || !scene.asks_to_repeat(done)) return done;
-      (void)stream_->take_error();  // it stays with the stream otherwise
       is_good = false;
     }
     SWITCHYARD_TRY(look_at_mask());

@@ -5,7 +5,7 @@
 
 #include "faults/life.hpp"
 #include "faults/ll_scene.hpp"
-#include "support/thread_ranks.hpp"
+#include "faults/mask_rank.hpp"
 
 namespace switchyard::testing {
 namespace {
@@ -32,61 +32,11 @@ oracle::Case case_of(int num_ranks, Layout layout) {
 
 Masks nobody(int num_ranks) { return masks_of_pairs(num_ranks, 0); }
 
-// One rank's group with masks, and the scenario of the moment.
-class MaskRank {
- public:
-  MaskRank(Communicator& comm, StreamRef stream, const LlScenario& scenario, uint64_t timeout_ns)
-      : steps(comm),
-        expected(scenario),
-        comm_(comm),
-        stream_(stream),
-        io_(std::make_unique<LlRank>(comm, stream, expected, /*windows=*/false)),
-        mask_(comm, size_t(comm.num_ranks()) * sizeof(int32_t)) {
-    ep::GroupConfig config = group_config_for(scenario.c);
-    config.enable_mask = true;
-    config.timeout_ns = timeout_ns;
-    group_ = ep::Group::create(comm, config);
-    if (steps(group_)) steps(io_->open(group()));
-  }
-  ep::Group& group() { return *group_.value(); }
-  LlRank& io() { return *io_; }
+using LlMaskRank = MaskRank<LlRank, LlScenario, bool>;
 
-  bool update(const std::vector<int>& mask) {
-    const std::vector<int32_t> values(mask.begin(), mask.end());
-    return steps(group().mask_update(values.data(), stream_));
-  }
-  std::vector<int> query() {
-    steps(group().mask_query(mask_.span<int32_t>().data(), stream_)) && steps(io_->synchronize());
-    return {mask_.span<int32_t>().begin(), mask_.span<int32_t>().end()};
-  }
-  bool round_trip() { return steps(io_->run_dispatch()) && steps(io_->run_combine()); }
-  // All ranks meet, masked or not.
-  bool meet() { return steps(comm_.barrier()); }
-  Status clean() { return group().mask_clean(stream_); }
-  int async_error() { return group().async_error().value(); }
-  std::string leave() { return steps.leave(std::move(group_), std::move(io_)); }
-
-  Steps steps;
-  LlScenario expected;
-
- private:
-  Communicator& comm_;
-  StreamRef stream_;
-  std::unique_ptr<LlRank> io_;
-  Buffer mask_;
-  Result<std::unique_ptr<ep::Group>> group_ = Status::internal("not created");
-};
-
-// Runs the body on every rank, each with a new group.
 void on_ranks(ThreadRanks& ranks, const LlScenario& scenario, uint64_t timeout_ns,
-              const std::function<void(MaskRank&, int)>& body) {
-  ranks.on_all([&](int rank) {
-    auto self = std::make_unique<MaskRank>(ranks.comm(rank), ranks.stream_ref(rank), scenario, timeout_ns);
-    if (self->steps.ok()) body(*self, rank);
-    const std::string fault = self->leave();
-    EXPECT_EQ(fault, "");
-    if (!fault.empty()) (void)self.release();  // operations may still use it, as leave() explains
-  });
+              const std::function<void(LlMaskRank&, int)>& body) {
+  on_mask_ranks<LlMaskRank>(ranks, scenario, timeout_ns, body);
 }
 
 constexpr uint64_t kPatient = 60 * kSecond;  // where nobody is waited for in vain
@@ -108,7 +58,7 @@ TEST(MaskCalls, AreRefusedInAGroupWithoutMasks) {
 TEST(MaskCalls, QueryReturnsWhatUpdateSet) {
   ThreadRanks ranks(3);
   const LlScenario scenario = make_masked_scenario(kSeed, case_of(3, Layout::kExpertMajor), nobody(3), nobody(3));
-  on_ranks(ranks, scenario, kPatient, [](MaskRank& self, int rank) {
+  on_ranks(ranks, scenario, kPatient, [](LlMaskRank& self, int rank) {
     EXPECT_EQ(self.query(), (std::vector<int>{1, 1, 1}));
     std::vector<int> only_me{0, 0, 0};
     only_me[size_t(rank)] = 1;
@@ -123,7 +73,7 @@ TEST(MaskCalls, QueryReturnsWhatUpdateSet) {
 TEST(MaskCalls, UpdateRefusesOtherValuesAndTheRankItself) {
   ThreadRanks ranks(2);
   const LlScenario scenario = make_masked_scenario(kSeed, case_of(2, Layout::kExpertMajor), nobody(2), nobody(2));
-  on_ranks(ranks, scenario, kPatient, [&](MaskRank& self, int rank) {
+  on_ranks(ranks, scenario, kPatient, [&](LlMaskRank& self, int rank) {
     const int32_t odd[] = {1, 2};
     EXPECT_EQ(self.group().mask_update(odd, ranks.stream_ref(rank)).code(), Code::kInvalidArgument);
     const int32_t myself[] = {rank != 0, rank != 1};
@@ -145,7 +95,7 @@ void expect_masked_results(ThreadRanks& ranks, Layout layout, unsigned pairs_at_
   const Masks in_effect = masks_of_pairs(ranks.size(), pairs_at_dispatch | pairs_at_combine);
   const LlScenario scenario = make_masked_scenario(kSeed, case_of(ranks.size(), layout), at_dispatch, in_effect);
   const LlScenario before = make_masked_scenario(kSeed + 1, scenario.c, nobody(ranks.size()), nobody(ranks.size()));
-  on_ranks(ranks, before, kPatient, [&](MaskRank& self, int rank) {
+  on_ranks(ranks, before, kPatient, [&](LlMaskRank& self, int rank) {
     if (!self.round_trip()) return;  // so that there is something that must not be read again
     self.expected = scenario;
     self.update(at_dispatch[size_t(rank)]) && self.steps(self.io().run_dispatch()) &&
@@ -179,7 +129,7 @@ TEST_P(MaskedPairs, WithOneSideOnlyMatchTheOracleAndCanBeReconciled) {
   const oracle::Case c = case_of(3, GetParam());
   const LlScenario scenario = make_masked_scenario(kSeed, c, one_sided, both_sided);
   ThreadRanks ranks(3);
-  on_ranks(ranks, scenario, 300 * kMillisecond, [&](MaskRank& self, int rank) {
+  on_ranks(ranks, scenario, 300 * kMillisecond, [&](LlMaskRank& self, int rank) {
     self.update(one_sided[size_t(rank)]) && self.round_trip();
     EXPECT_EQ(self.query(), both_sided[size_t(rank)]);
     EXPECT_EQ(self.async_error(), rank == 2);
@@ -199,7 +149,7 @@ TEST_P(MaskedPairs, WithOneSideOnlyMatchTheOracleAndCanBeReconciled) {
 TEST(MaskClean, WithNobodyMaskedChangesNothing) {
   ThreadRanks ranks(3);
   const LlScenario scenario = make_masked_scenario(kSeed, case_of(3, Layout::kExpertMajor), nobody(3), nobody(3));
-  on_ranks(ranks, scenario, kPatient, [](MaskRank& self, int) {
+  on_ranks(ranks, scenario, kPatient, [](LlMaskRank& self, int) {
     self.steps(self.clean());
     for (int round = 0; round < 5 && self.steps.ok(); ++round) {
       // Between a dispatch and its combine, too.
@@ -213,7 +163,7 @@ TEST(MaskClean, WithNobodyMaskedChangesNothing) {
 TEST(MaskClean, IsRefusedWhileAStagedOperationIsOpen) {
   ThreadRanks ranks(2);
   const LlScenario scenario = make_masked_scenario(kSeed, case_of(2, Layout::kRankMajor), nobody(2), nobody(2));
-  on_ranks(ranks, scenario, kPatient, [](MaskRank& self, int) {
+  on_ranks(ranks, scenario, kPatient, [](LlMaskRank& self, int) {
     if (!self.steps(self.io().post_dispatch(/*staged=*/true))) return;
     EXPECT_EQ(self.clean().code(), Code::kInvalidUsage);
     self.steps(self.io().complete()) && self.steps(self.io().synchronize()) && self.steps(self.io().check_dispatch()) &&
@@ -234,7 +184,7 @@ TEST(MaskClean, BringsBackARankAsOftenAsOneLikes) {
       without.push_back(make_masked_scenario(kSeed, c, everyone_masks(num_ranks, rank), everyone_masks(num_ranks, rank)));
     }
     ThreadRanks ranks(num_ranks);
-    on_ranks(ranks, together, kPatient, [&](MaskRank& self, int rank) {
+    on_ranks(ranks, together, kPatient, [&](LlMaskRank& self, int rank) {
       for (int cycle = 0; cycle < num_cycles && self.steps.ok(); ++cycle) {
         const int victim = cycle % num_ranks;
         if (rank != victim) {
@@ -260,7 +210,7 @@ TEST(MaskClean, AgreesWhereRanksAreAtDifferentEpochs) {
   const oracle::Case c = case_of(num_ranks, Layout::kExpertMajor);
   const Masks alone = masks_of_pairs(num_ranks, 0b111);
   ThreadRanks ranks(num_ranks);
-  on_ranks(ranks, make_masked_scenario(kSeed, c, alone, alone), kPatient, [&](MaskRank& self, int rank) {
+  on_ranks(ranks, make_masked_scenario(kSeed, c, alone, alone), kPatient, [&](LlMaskRank& self, int rank) {
     for (int round = 0; round < rank; ++round) {
       self.update(alone[size_t(rank)]) && self.round_trip() && self.steps(self.io().run_dispatch());
     }
@@ -277,7 +227,7 @@ TEST(MaskClean, BringsBackARankThatWentOnByItself) {
   const LlScenario together = make_masked_scenario(kSeed, c, nobody(num_ranks), nobody(num_ranks));
   const LlScenario apart = make_masked_scenario(kSeed, c, everyone_masks(num_ranks, victim), everyone_masks(num_ranks, victim));
   ThreadRanks ranks(num_ranks);
-  on_ranks(ranks, together, kPatient, [&](MaskRank& self, int rank) {
+  on_ranks(ranks, together, kPatient, [&](LlMaskRank& self, int rank) {
     for (int cycle = 0; cycle < 10 && self.steps.ok(); ++cycle) {
       self.expected = apart;
       if (!self.update(masks_of_pairs(num_ranks, 0b011)[size_t(rank)])) break;  // both pairs of rank 0
@@ -299,7 +249,7 @@ TEST(MaskClean, BringsBackARankThatStayedAway) {
   const LlScenario together = make_masked_scenario(kSeed, c, nobody(num_ranks), nobody(num_ranks));
   const LlScenario without = make_masked_scenario(kSeed, c, everyone_masks(num_ranks, victim), everyone_masks(num_ranks, victim));
   ThreadRanks ranks(num_ranks);
-  on_ranks(ranks, together, 300 * kMillisecond, [&](MaskRank& self, int rank) {
+  on_ranks(ranks, together, 300 * kMillisecond, [&](LlMaskRank& self, int rank) {
     for (int cycle = 0; cycle < 4 && self.steps.ok(); ++cycle) {
       if (!self.meet()) break;
       if (rank != victim) {
@@ -332,7 +282,7 @@ TEST_P(MaskedPairs, LeaveOutARankThatComesBackWithAnotherOperation) {
   const LlScenario together = make_masked_scenario(kSeed, c, nobody(num_ranks), nobody(num_ranks));
   const LlScenario without = make_masked_scenario(kSeed, c, everyone_masks(num_ranks, victim), everyone_masks(num_ranks, victim));
   ThreadRanks ranks(num_ranks);
-  on_ranks(ranks, together, 300 * kMillisecond, [&](MaskRank& self, int rank) {
+  on_ranks(ranks, together, 300 * kMillisecond, [&](LlMaskRank& self, int rank) {
     if (!self.steps(self.io().run_dispatch())) return;
     if (rank != victim) {
       self.expected = make_masked_scenario(kSeed, c, nobody(num_ranks), everyone_masks(num_ranks, victim));
@@ -360,7 +310,7 @@ TEST(MaskTimeout, OfLessThanAMillisecondIsKept) {
   const oracle::Case c = case_of(2, Layout::kRankMajor);
   const LlScenario without = make_masked_scenario(kSeed, c, everyone_masks(2, 1), everyone_masks(2, 1));
   ThreadRanks ranks(2);
-  on_ranks(ranks, without, timeout_ns, [](MaskRank& self, int rank) {
+  on_ranks(ranks, without, timeout_ns, [](LlMaskRank& self, int rank) {
     if (rank == 0) {
       self.round_trip();
       EXPECT_EQ(self.query(), (std::vector<int>{1, 0}));

@@ -27,7 +27,7 @@ class Scene {
   // A round begins; returns how many operations it has. `round`: all ranks give the same. `varied`: as some programs do
   // it.
   virtual int begin(int round, bool varied) = 0;
-  // One operation: posts it and waits for its end.
+  // One operation: posts it and waits for its end. An error that it may be repeated after does not stay with the stream.
   virtual Status run(int idx) = 0;
   // Of a group with masks: does the error mean that the round is to be repeated, and nothing else?
   virtual bool asks_to_repeat(const Status& status) const = 0;
