@@ -2,6 +2,7 @@
 // their plan is of no use any more, and how ranks come back.
 #include <gtest/gtest.h>
 
+#include "base/failpoint.hpp"
 #include "faults/ht_scene.hpp"
 #include "faults/life.hpp"
 #include "faults/ll_scene.hpp"
@@ -185,6 +186,30 @@ TEST_P(HtMasks, GoOnWithoutARankThatStaysAwayAndTakeItBack) {
   }
 }
 
+// The others have its counts in their plans, but not its places.
+TEST_P(HtMasks, MakeAnUpdateFailThatARankLeavesInTheMiddle) {
+  const int victim = 1;
+  ThreadRanks ranks = make_ranks();
+  ASSERT_TRUE(set_failpoint("ht.route.counts_posted", text("delay:", 4 * kImpatient / kMillisecond, "#", victim)).ok());
+  on_mask_ranks<HtMaskRank>(ranks, scenario(nobody()), kImpatient, [&](HtMaskRank& self, int rank) {
+    const Status status = end(self.io(), kUpdate);
+    EXPECT_TRUE(asks_for_update(status)) << status.to_string();
+    EXPECT_EQ(self.async_error(), 1);
+    if (rank != victim) {
+      const Status again = end(self.io(), 1);
+      EXPECT_TRUE(asks_for_update(again)) << again.to_string();
+      self.expected = scenario(everyone_masks(num_ranks(), victim));
+      self.round_trip();
+    }
+    if (!self.meet()) return;
+    if (rank == victim) clear_failpoints();
+    if (rank != victim) self.steps(self.clean());
+    self.expected = scenario(nobody());
+    self.meet() && self.steps(self.group().error_clear()) && self.round_trip();
+    EXPECT_EQ(self.async_error(), 0);
+  });
+}
+
 // Rank 0 has nothing to do with rank 3, but for the sums of rank 2, which lack what rank 3 should have added.
 TEST(HtMaskedSums, SayThatTheyLackWhatAMissingRankShouldHaveAdded) {
   const int victim = 3;
@@ -214,6 +239,32 @@ TEST(HtMaskedSums, SayThatTheyLackWhatAMissingRankShouldHaveAdded) {
       EXPECT_TRUE(rank != 0 || names_rank(status.message(), 2)) << status.to_string();
       EXPECT_EQ(self.query(), (std::vector<int>{1, 1, 1, rank == 0}));
     }
+    self.meet();
+  });
+}
+
+// Rank 1 can't follow its plan, which its caller learns from the dispatch: what it combines then is not worth adding up.
+TEST(HtMaskedResults, OfARankWithAStalePlanAreNotUsed) {
+  oracle::HtShape shape;
+  shape.num_ranks = 3;
+  shape.num_experts = 3;
+  shape.topk = 2;
+  shape.hidden = 16;
+  shape.max_tokens = 5;
+  oracle::HtCase c =
+      oracle::make_ht_case(kSeed, shape, oracle::Routing::kUniform, oracle::Fill::kFull, oracle::Budget::kEager);
+  c.budget = 30;
+  const HtScenario scenario = make_masked_ht_scenario(kSeed, c, masks_of_pairs(3, 0));
+  ThreadRanks ranks(3, {}, {0, 0, 0});
+  on_mask_ranks<HtMaskRank>(ranks, scenario, kImpatient, [&](HtMaskRank& self, int rank) {
+    if (!self.steps(self.io().run_update())) return;
+    if (rank == 1) self.update({1, 1, 0});
+    const Status dispatched = end(self.io(), 1);
+    EXPECT_EQ(asks_for_update(dispatched), rank != 0) << dispatched.to_string();
+    EXPECT_EQ(rank == 0 ? self.io().check_dispatch(Pass::kForward) : "", "");
+    const Status combined = end(self.io(), 2);
+    EXPECT_TRUE(asks_for_update(combined)) << combined.to_string();
+    EXPECT_TRUE(rank != 0 || names_rank(combined.message(), 1)) << combined.to_string();
     self.meet();
   });
 }
