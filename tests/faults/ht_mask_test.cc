@@ -193,7 +193,8 @@ TEST_P(HtMasks, MakeAnUpdateFailThatARankLeavesInTheMiddle) {
   ASSERT_TRUE(set_failpoint("ht.route.counts_posted", text("delay:", 4 * kImpatient / kMillisecond, "#", victim)).ok());
   on_mask_ranks<HtMaskRank>(ranks, scenario(nobody()), kImpatient, [&](HtMaskRank& self, int rank) {
     const Status status = end(self.io(), kUpdate);
-    EXPECT_TRUE(asks_for_update(status)) << status.to_string();
+    // The victim itself may find when it wakes up that all others are gone, and go on alone.
+    EXPECT_TRUE(rank == victim || asks_for_update(status)) << status.to_string();
     EXPECT_EQ(self.async_error(), 1);
     if (rank != victim) {
       const Status again = end(self.io(), 1);
