@@ -108,8 +108,9 @@ ep::HtRecord HtPlan::layout(int rank) const {
 std::vector<int32_t> HtPlan::record(int rank, uint64_t tag) const {
   const ep::HtRecord at = layout(rank);
   std::vector<int32_t> words(at.num_words());
-  uint64_t mask = 0;  // of nobody
+  uint64_t mask = 0;
   for (int peer = 0; peer < c_.num_ranks(); ++peer) mask = ep::digest({mask, 0});
+  mask |= 1;  // as HtContext::mask_digest() has it where nobody is masked
   std::memcpy(&words[at.plan_tag()], &tag, sizeof tag);
   std::memcpy(&words[at.mask()], &mask, sizeof mask);
   words[at.valid()] = ep::HtRecord::kValid;

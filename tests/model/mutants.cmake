@@ -256,7 +256,7 @@ switchyard_mutant(rail_rows_not_drained ep/rail_stream.hpp TwoNodes "data race"
 switchyard_mutant(rail_of_the_wrong_chunk ep/rail_stream.hpp RailOfRows "data race|assertion"
   [[const uint64_t offset = ring_.offset(end_.num_sent);]] [[const uint64_t offset = ring_.offset(end_.num_packed);]])
 switchyard_mutant(rail_end_lost ep/rail_stream.hpp TwoNodes "deadlock"
-  [[RailStamp::of(c_.tag, end_.num_sent, last)]] [[RailStamp::of(c_.tag, end_.num_sent, false)]])
+  [[RailStamp::of(c_.tag, end_.num_sent, last, last && end_.lacking)]] [[RailStamp::of(c_.tag, end_.num_sent, false)]])
 switchyard_mutant(rail_has_room_for_one_too_many ep/rail_stream.hpp RailOfRows "data race|assertion"
   [[if (end_.num_packed - end_.num_taken < ring_.capacity()) return Await::kReady;]]
   [[if (end_.num_packed - end_.num_taken <= ring_.capacity()) return Await::kReady;]])
