@@ -267,7 +267,9 @@ class HtReduce {
     SWITCHYARD_KERNEL_FAILPOINT("ht.combine.token_reduced");
     for (int k = 0; k < c_.op.topk; ++k) {
       const int node = first_of_its_node(k) ? remote_node(k) : -1;
-      if (node >= 0 && !stream_from(node).over()) stream_from(node).taken();
+      if (node < 0 || stream_from(node).over()) continue;
+      p_.drain();  // before the sum is given back
+      stream_from(node).taken();
     }
     ++token_;
     return true;

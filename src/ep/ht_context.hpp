@@ -118,6 +118,15 @@ class HtContext : public PeerContext<P> {
     return peer == group().forwarder(rank(), node) || rank() == group().forwarder(peer, group().node);
   }
 
+  // May rows go straight to that rank's output? It is mine; or it was offered, and is in the window that mine is in. With
+  // scales, both.
+  SWITCHYARD_DEVICE bool writes_in_place(int peer) const {
+    if (peer == rank()) return true;
+    if (op.token_window_id == 0 || p.read(&heard(peer)->token_window) != op.token_window_id) return false;
+    return op.scale_bytes == 0 ||
+           (op.scale_window_id != 0 && p.read(&heard(peer)->scale_window) == op.scale_window_id);
+  }
+
   // Everything that I had for `peer` is in place. What the operation is was told with the consent, and is not written again:
   // the peer may be reading it.
   SWITCHYARD_DEVICE void tell_arrival(int peer, uint32_t flags) const {

@@ -49,7 +49,7 @@ class HtPlacer {
       const int owner = c_.owner(entry(HtRecord::kExpert, k));
       if (!c_.group().is_local(owner) || c_.masked(owner)) continue;
       const int index = entry(HtRecord::kIndex, k);
-      const bool in_place = writes_in_place(owner);
+      const bool in_place = c_.writes_in_place(owner);
       if (in_place) {
         add_token(out_tokens(owner) + uint64_t(slot) * c_.op.token_bytes);
         if (c_.op.scale_bytes) add_scale(out_scales(owner) + uint64_t(slot) * c_.op.scale_bytes);
@@ -72,14 +72,6 @@ class HtPlacer {
   SWITCHYARD_DEVICE void push(const char* token, const char* scale) const {
     p_.push(token, tokens_, num_tokens_, c_.op.token_bytes);
     if (c_.op.scale_bytes) p_.push(scale, scales_, num_scales_, c_.op.scale_bytes);
-  }
-  // May rows go straight to that rank's output? It is mine; or it was offered, and is in the window that mine is in. With
-  // scales, both.
-  SWITCHYARD_DEVICE bool writes_in_place(int peer) const {
-    if (peer == c_.rank()) return true;
-    if (c_.op.token_window_id == 0 || p_.read(&c_.heard(peer)->token_window) != c_.op.token_window_id) return false;
-    return c_.op.scale_bytes == 0 ||
-           (c_.op.scale_window_id != 0 && p_.read(&c_.heard(peer)->scale_window) == c_.op.scale_window_id);
   }
 
  private:
@@ -152,7 +144,7 @@ template <class P>
 class HtDispatchSend {
  public:
   SWITCHYARD_DEVICE HtDispatchSend(HtContext<P>& context, const HtGate<P>& gate)
-      : c_(context), p_(context.p), gate_(gate), placer_(context) {}
+      : c_(context), p_(context.p), gate_(gate) {}
   SWITCHYARD_DEVICE bool done() const { return done_; }
 
   SWITCHYARD_DEVICE bool step() {
@@ -192,17 +184,18 @@ class HtDispatchSend {
     for (int node = 0; node < group.num_nodes; ++node) {
       if (node != group.node && crosses_to(node) && stream_to(node).room() == Await::kNotYet) return false;
     }
-    placer_.place(c_.rank(), [this](HtRecord::Column column, int k) { return entry(column, k); },
-                  [this](int k) { return weight(k); });
+    HtPlacer<P> placer(c_);
+    placer.place(c_.rank(), [this](HtRecord::Column column, int k) { return entry(column, k); },
+                 [this](int k) { return weight(k); });
     for (int node = 0; node < group.num_nodes; ++node) {
       if (node == group.node || !crosses_to(node)) continue;
       char* row = stream_to(node).next();
-      placer_.add_departure(row);
+      placer.add_departure(row);
       for (int k = 0; k < c_.op.topk && !c_.op.backward; ++k) {
         p_.write(reinterpret_cast<float*>(row + c_.row_bytes()) + k, weight(k));
       }
     }
-    placer_.push(c_.op.tokens + size_t(token_) * c_.op.token_bytes, c_.op.scales + size_t(token_) * c_.op.scale_bytes);
+    placer.push(c_.op.tokens + size_t(token_) * c_.op.token_bytes, c_.op.scales + size_t(token_) * c_.op.scale_bytes);
     SWITCHYARD_KERNEL_FAILPOINT("ht.dispatch.row_pushed");
     for (int node = 0; node < group.num_nodes; ++node) {
       if (node != group.node && crosses_to(node)) stream_to(node).packed();
@@ -218,7 +211,7 @@ class HtDispatchSend {
       p_.drain();
       SWITCHYARD_KERNEL_FAILPOINT("ht.dispatch.before_arrival");
       for (int peer = group.first_local(); peer < group.end_local(); ++peer) {
-        if (!c_.masked(peer)) c_.tell_arrival(peer, placer_.writes_in_place(peer) ? kRowsInPlace : 0);
+        if (!c_.masked(peer)) c_.tell_arrival(peer, c_.writes_in_place(peer) ? kRowsInPlace : 0);
       }
       for (int node = 0; node < group.num_nodes; ++node) {
         if (node != group.node) stream_to(node).end();
@@ -236,7 +229,6 @@ class HtDispatchSend {
   HtContext<P>& c_;
   const P& p_;
   const HtGate<P>& gate_;
-  HtPlacer<P> placer_;
   int token_ = 0;
   int node_ = 0;
   bool told_ = false;
@@ -247,7 +239,7 @@ template <class P>
 class HtForward {
  public:
   SWITCHYARD_DEVICE HtForward(HtContext<P>& context, const HtGate<P>& gate)
-      : c_(context), p_(context.p), gate_(gate), placer_(context) {}
+      : c_(context), p_(context.p), gate_(gate) {}
   SWITCHYARD_DEVICE bool done() const { return num_over_ == c_.group().num_rail_sources; }
 
   // One row of each source that has one.
@@ -281,7 +273,7 @@ class HtForward {
     if (ready == Await::kReady && !complete) c_.give_up(source, Phase::kBadMessage);
     p_.drain();
     for (int peer = c_.group().first_local(); peer < c_.group().end_local(); ++peer) {
-      const uint32_t flags = (placer_.writes_in_place(peer) ? kRowsInPlace : 0) | (complete ? 0 : kLostRows);
+      const uint32_t flags = (c_.writes_in_place(peer) ? kRowsInPlace : 0) | (complete ? 0 : kLostRows);
       if (!c_.masked(peer)) c_.tell_arrival_of(source, peer, flags);
     }
     SWITCHYARD_KERNEL_FAILPOINT("ht.forward.source_over");
@@ -292,17 +284,17 @@ class HtForward {
 
   SWITCHYARD_DEVICE void push_row(int idx, int source, int row_idx, const char* row) {
     const auto* weights = reinterpret_cast<const float*>(row + c_.row_bytes());
-    placer_.place(
+    HtPlacer<P> placer(c_);
+    placer.place(
         source, [&](HtRecord::Column column, int k) { return c_.read(c_.at.rail(idx, row_idx, column, k)); },
         [&](int k) { return p_.read(weights + k); });
-    placer_.push(row, row + c_.op.token_bytes);
+    placer.push(row, row + c_.op.token_bytes);
     p_.drain();  // before the row is given back
   }
 
   HtContext<P>& c_;
   const P& p_;
   const HtGate<P>& gate_;
-  HtPlacer<P> placer_;
   int num_over_ = 0;
 };
 

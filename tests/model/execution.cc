@@ -188,17 +188,22 @@ void Execution::count_write(ThreadState& thread) {
   for (;;) pause(thread, Wait::kFinished);
 }
 
-bool Execution::is_local(ThreadState& thread, const void* address, size_t num_bytes, bool is_write) {
+const std::string& Execution::name_of(int agent) const {
+  if (agent >= pipe_of(0)) return program_.threads[size_t(agent - pipe_of(0))].name;
+  if (agent >= courier_agent(0)) return program_.couriers[size_t(agent - courier_agent(0))];
+  return program_.threads[size_t(agent)].name;
+}
+
+bool Execution::is_local(ThreadState& thread, int agent, const void* address, size_t num_bytes, bool is_write) {
   if (!arena_.contains(address, num_bytes)) return false;
   const Arena::WordUse word = arena_.use_of(address);
-  const bool is_own = word.use == Arena::Use::kPrivate && word.owner == thread.idx;
+  const bool is_own = word.use == Arena::Use::kPrivate && word.owner == agent;
   if (is_own || (word.use == Arena::Use::kConstant && !is_write)) {
     count_operation(thread);
     return true;
   }
   if (word.use == Arena::Use::kShared || word.use == Arena::Use::kMixed) return false;
-  fail(Fault::kBadAccess, text(program_.threads[size_t(thread.idx)].name, is_write ? ": writes " : ": reads ",
-                               arena_.describe(address), ", which is declared ",
+  fail(Fault::kBadAccess, text(name_of(agent), is_write ? ": writes " : ": reads ", arena_.describe(address), ", which is declared ",
                                word.use == Arena::Use::kConstant ? "constant" : "private to another thread"));
   park(thread);
 }
@@ -313,10 +318,14 @@ void Execution::put(void* address, const void* source, size_t num_bytes) {
 }
 
 void Execution::plain(int thread_idx, bool by_pipe, bool is_write, const void* address, size_t num_bytes) {
-  ThreadState& thread = *threads_[size_t(thread_idx)];
+  access(*threads_[size_t(thread_idx)], thread_idx, by_pipe, is_write, address, num_bytes);
+}
+
+void Execution::access(ThreadState& thread, int agent, bool by_pipe, bool is_write, const void* address,
+                       size_t num_bytes) {
   const char* const verb = by_pipe ? (is_write ? "push to " : "push from ") : (is_write ? "write " : "read ");
-  const std::string& who = program_.threads[size_t(thread_idx)].name;
-  if (num_bytes == 0 || is_local(thread, address, num_bytes, is_write)) return;
+  const std::string& who = name_of(agent);
+  if (num_bytes == 0 || is_local(thread, agent, address, num_bytes, is_write)) return;
   turn(thread);
   if (is_write) count_write(thread);
   if (!arena_.contains(address, num_bytes) || memory_.holds_atomics(address, num_bytes)) {
@@ -326,11 +335,13 @@ void Execution::plain(int thread_idx, bool by_pipe, bool is_write, const void* a
               inside ? "which are also accessed atomically" : "which leave their object in the arena"));
     park(thread);
   }
-  if (with_trace_) note(thread_idx, verb, arena_.describe(address), ", ", num_bytes, " bytes");
-  const auto race = memory_.access(thread_idx, by_pipe, is_write, address, num_bytes, num_operations_);
+  if (with_trace_) {
+    note(thread.idx, agent == thread.idx ? "" : text(who, ": "), verb, arena_.describe(address), ", ", num_bytes, " bytes");
+  }
+  const auto race = memory_.access(agent, by_pipe, is_write, address, num_bytes, num_operations_);
   if (!race) return;
-  const bool pipe = race->agent >= kMaxThreads;
-  const std::string& other = program_.threads[size_t(race->agent % kMaxThreads)].name;
+  const bool pipe = race->agent >= pipe_of(0);
+  const std::string& other = name_of(race->agent);
   fail(Fault::kDataRace, text("#", num_operations_, " ", who, ": ", verb, arena_.describe(address),
                               " is not ordered after #", race->operation_idx, " ", other, ": ",
                               pipe ? "push (its pipe's " : "", race->is_write ? "write" : "read", pipe ? ")" : ""));
@@ -348,6 +359,27 @@ void Execution::drain(int thread_idx) {
   turn(*threads_[size_t(thread_idx)]);
   memory_.drain(thread_idx);
   if (with_trace_) note(thread_idx, "drain");
+}
+
+void Execution::post(int thread_idx, int courier, const Errand& errand) {
+  ThreadState& thread = *threads_[size_t(thread_idx)];
+  const int agent = courier_agent(courier);
+  memory_.hand_over(thread_idx, courier);
+  if (errand.num_bytes > 0) {
+    access(thread, agent, false, false, errand.from, errand.num_bytes);
+    access(thread, agent, false, true, errand.to, errand.num_bytes);
+    put(errand.to, errand.from, errand.num_bytes);
+  }
+  if (errand.addend == 0 || is_local(thread, agent, errand.word, sizeof *errand.word, true)) return;
+  const int location = locate(thread, errand.word, sizeof *errand.word);
+  turn(thread);
+  count_write(thread);
+  memory_.choices(agent, location, true, distances_);
+  assert_that(thread_idx, distances_.size() == 1, "a word that a courier adds to has no other writer");
+  const auto add = [&](uint64_t old) { return old + errand.addend; };
+  const uint64_t old = memory_.modify(agent, location, distances_[0], add, Order::kAcqRel);
+  wrote(thread, location);
+  if (with_trace_) note(thread_idx, name_of(agent), ": add to ", arena_.describe(errand.word), " = ", old + errand.addend);
 }
 
 void Execution::idle(int thread_idx) {

@@ -21,6 +21,15 @@ struct Transition {
   uint16_t distance;
 };
 
+// What a courier does: it moves some bytes and then adds to a word that nobody else changes. Either may be left out.
+struct Errand {
+  const void* from;
+  void* to;
+  size_t num_bytes;
+  uint64_t* word;
+  uint64_t addend;
+};
+
 class Execution {
  public:
   // choose(n) picks one of n places for a store in modification order.
@@ -63,6 +72,8 @@ class Execution {
   }
   void remember(int thread, const void* bytes, size_t num_bytes);
   void drain(int thread);
+  // The courier does it at some time: after all errands that it was given before.
+  void post(int thread, int courier, const Errand& errand);
   void idle(int thread);
   void assert_that(int thread, bool condition, std::string_view message);
 
@@ -100,8 +111,14 @@ class Execution {
   void settle();
   bool has_news(const ThreadState& thread) const;
   void count_write(ThreadState& thread);
-  // Is this memory that needs no choices, the thread's own or constant? Ends the execution if it is another's.
-  bool is_local(ThreadState& thread, const void* address, size_t num_bytes, bool is_write);
+  // Is this memory that needs no choices, the agent's own or constant? Ends the execution if it is another's. The agent is
+  // the thread, or a courier of its.
+  bool is_local(ThreadState& thread, int agent, const void* address, size_t num_bytes, bool is_write);
+  bool is_local(ThreadState& thread, const void* address, size_t num_bytes, bool is_write) {
+    return is_local(thread, thread.idx, address, num_bytes, is_write);
+  }
+  void access(ThreadState& thread, int agent, bool by_pipe, bool is_write, const void* address, size_t num_bytes);
+  const std::string& name_of(int agent) const;
   uint64_t read_local(ThreadState& thread, const void* address, size_t num_bytes);
   int locate(ThreadState& thread, const void* address, size_t num_bytes);
   void check_ordered(ThreadState& thread, int location, const void* address, Order order);

@@ -184,11 +184,12 @@ Report explore(const std::function<Program(Arena&)>& make_program, const Options
   Arena arena;
   const Program program = make_program(arena);
   Report report;
-  if (program.threads.empty() || program.threads.size() > size_t(kMaxThreads)) {
-    report.violation =
-        Violation{Fault::kBadAccess,
-                  text("a program has 1..", kMaxThreads, " threads, this one has ", program.threads.size()),
-                  {}};
+  if (program.threads.empty() || program.threads.size() > size_t(kMaxThreads) ||
+      program.couriers.size() > size_t(kMaxCouriers)) {
+    report.violation = Violation{Fault::kBadAccess,
+                                 text("a program has 1..", kMaxThreads, " threads and 0..", kMaxCouriers,
+                                      " couriers, this one has ", program.threads.size(), " and ", program.couriers.size()),
+                                 {}};
     return report;
   }
   arena.snapshot();

@@ -61,6 +61,8 @@ struct Program {
   // Called after each execution that ran to its end; a text that is not empty is an assertion violated. The arena then
   // holds every word's last value. May be left out.
   std::function<std::string()> check_at_end;
+  // Those who carry what threads post to a network (ModelPlatform::post()), by name; each for one thread.
+  std::vector<std::string> couriers = {};
   // What platforms' now_ns() reads. A thread of the program may advance it; without one, time stands still.
   const uint64_t* clock = nullptr;
 };
@@ -92,7 +94,7 @@ struct Report {
   std::string to_string() const;
 };
 
-// REQUIRES 1..8 threads and at most 128 atomic words. BLOCKING until done or until the options' limits.
+// REQUIRES 1..8 threads, at most 8 couriers and 128 atomic words. BLOCKING until done or until the options' limits.
 Report explore(const std::function<Program(Arena&)>& make_program, const Options& options = {});
 
 }  // namespace switchyard::model

@@ -9,6 +9,8 @@
 #pragma once
 #include <cstdint>
 #include <cstring>
+#include <span>
+#include <vector>
 
 #include "model/platform.hpp"
 #include "switchyard/device/comm.hpp"
@@ -19,6 +21,24 @@ namespace switchyard::model {
 
 struct Cell {
   uint64_t code, twin;  // equal, unless something went wrong
+};
+
+// What NetPath::target is: where windows are, and which courier goes to whom.
+struct ModelNetwork {
+  struct Region {
+    uint32_t id;
+    std::vector<char*> bases;  // by rank
+  };
+  std::vector<Region> regions;
+  int rank = 0;               // whose puts they are
+  std::vector<int> couriers;  // by peer; -1: memory reaches it
+
+  char* at(uint32_t id, int at_rank, uint64_t offset) const {
+    for (const Region& region : regions) {
+      if (region.id == id) return region.bases[size_t(at_rank)] + offset;
+    }
+    return nullptr;  // a bad access, when it is used
+  }
 };
 
 // Roles of kernels, Role<Platform>, keep what they know in their own bytes. What wait_until() makes of a lambda may know
@@ -33,8 +53,9 @@ class KernelPlatform : public ModelPlatform {
  public:
   static constexpr int kLanes = 1;
 
-  KernelPlatform(const ModelPlatform& base, int warp_idx, int num_warps)
-      : ModelPlatform(base), warp_idx_(warp_idx), num_warps_(num_warps) {}
+  // notes: what the kernel keeps beside its roles, no memory of the arena; it clears that before it uses it.
+  KernelPlatform(const ModelPlatform& base, int warp_idx, int num_warps, std::span<const std::byte> notes = {})
+      : ModelPlatform(base), warp_idx_(warp_idx), num_warps_(num_warps), notes_(notes) {}
 
   int lane() const { return 0; }
   int warp_idx() const { return warp_idx_; }
@@ -69,6 +90,13 @@ class KernelPlatform : public ModelPlatform {
     return true;
   }
 
+  template <class T>
+  void write(T* place, std::type_identity_t<T> value) const {
+    if (is_noted(place)) *place = value;
+    else ModelPlatform::write(place, value);
+  }
+  uint64_t hash_notes(uint64_t hash) const { return mix_bytes(hash, notes_.data(), notes_.size()); }
+
   void push(const char* source, char* const* destinations, int num_destinations, size_t num_bytes) const {
     for (int i = 0; i < num_destinations; ++i) ModelPlatform::push(source, destinations[i], num_bytes);
   }
@@ -76,7 +104,7 @@ class KernelPlatform : public ModelPlatform {
   void copy_together(Coop /*coop*/, char* destination, const char* source, size_t num_bytes) const {
     ModelPlatform::push(source, destination, num_bytes);
   }
-  // As a pipe may do it: sources are read, and the result is written, at any time before drain().
+  // Without weights each is 1. As a pipe may do it: sources are read, and the result is written, at any time before drain().
   void reduce(DType dtype, char* out, const char* const* sources, const float* weights, int num_sources,
               size_t num_elements) const {
     assert_that(num_elements * dtype_bytes(dtype) == sizeof(Cell), "rows of the model are one cell");
@@ -85,8 +113,9 @@ class KernelPlatform : public ModelPlatform {
       execution_.plain(thread_, true, false, sources[i], sizeof(Cell));
       Cell cell;
       std::memcpy(&cell, sources[i], sizeof cell);
-      sum.code += uint64_t(weights[i]) * cell.code;
-      sum.twin += uint64_t(weights[i]) * cell.twin;
+      const uint64_t weight = weights == nullptr ? 1 : uint64_t(weights[i]);
+      sum.code += weight * cell.code;
+      sum.twin += weight * cell.twin;
     }
     execution_.plain(thread_, true, true, out, sizeof sum);
     execution_.put(out, &sum, sizeof sum);
@@ -130,15 +159,23 @@ class KernelPlatform : public ModelPlatform {
     assert_that(false, "rows of the model are not quantised");
   }
   template <class... Arguments>
-  bool net_put(const Arguments&...) const {
-    assert_that(false, "the model has one node");
+  bool net_put_value(const Arguments&...) const {
+    assert_that(false, "couriers carry no values");
     return false;
   }
-  template <class... Arguments>
-  bool net_put_value(const Arguments&...) const {
-    return net_put();
+  bool net_flush(const NetPath&) const {
+    assert_that(false, "couriers do not report");
+    return false;
   }
-  bool net_flush(const NetPath&) const { return net_put(); }
+
+  bool net_put(const NetPath& net, const NetPut& put) const {
+    const auto& network = *static_cast<const ModelNetwork*>(net.target);
+    post(network.couriers[size_t(put.peer)],
+         {network.at(put.from_region, network.rank, put.from_offset), network.at(put.to_region, put.peer, put.to_offset),
+          put.num_bytes, reinterpret_cast<uint64_t*>(network.at(put.signal_region, put.peer, put.signal_offset)),
+          put.signal_value});
+    return true;
+  }
   void net_progress(const NetPath&) const {}
   bool net_usable(const NetPath&, int) const { return true; }
 
@@ -167,7 +204,13 @@ class KernelPlatform : public ModelPlatform {
   };
 
  private:
+  bool is_noted(const void* place) const {
+    const auto* const first = static_cast<const std::byte*>(place);
+    return first >= notes_.data() && first < notes_.data() + notes_.size();
+  }
+
   int warp_idx_, num_warps_;
+  std::span<const std::byte> notes_;
 };
 
 // The platform of one who posts to a descriptor ring. All that it knows while it waits for room, or for its flush, is
@@ -209,7 +252,7 @@ struct Watched {
 
 // Found instead of the library's by the type of the platform: the library's loop, over roles that are looked at.
 //
-// Between steps a kernel's thread is where its roles' bytes say, whatever it read to get there. Telling the explorer so
+// Between steps a kernel's thread is where its roles' bytes, and its notes, say, whatever it read to get there. Telling the explorer so
 // lets it recognise states that different orders of steps and polls in vain lead to.
 template <int kTag, class... Roles>
 void run_roles(const KernelPlatform<kTag>& platform, typename KernelPlatform<kTag>::Waiter& waiter, bool& expired,
@@ -218,7 +261,7 @@ void run_roles(const KernelPlatform<kTag>& platform, typename KernelPlatform<kTa
   const uint64_t before = platform.history();
   const auto state = [&] {
     if constexpr (!(kKeepsOwnState<Roles, Platform> && ...)) return platform.history();
-    uint64_t hash = before;
+    uint64_t hash = platform.hash_notes(before);
     ((hash = mix_bytes(hash, &roles, sizeof roles)), ...);
     return hash;
   };

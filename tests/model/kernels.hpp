@@ -1,9 +1,10 @@
-// The library's kernels over the model: one low-latency operation, barriers, Gin, descriptor rings, the order of
+// The library's kernels over the model: one low-latency or high-throughput operation, barriers, Gin, descriptor rings, the order of
 // signals from a network. Behind function pointers, so that a scenario runs the same way over the sources as they are
 // (kernels<0>()) and over deliberately broken copies of them.
 #pragma once
 #include <cstdint>
 
+#include "ep/ht_kernel.hpp"
 #include "ep/ll_kernel.hpp"
 #include "model/kernel_platform.hpp"
 #include "net/signal_order.hpp"
@@ -27,6 +28,7 @@ using SmallSentOrder = BasicSentOrder<3, 2>;
 
 struct Kernels {
   void (*low_latency)(const ModelPlatform& platform, int warp_idx, int num_warps, const ep::LlOp& op);
+  void (*high_throughput)(const ModelPlatform& platform, const ep::HtOp& op);
   BarrierResult (*lsa_barrier)(const ModelPlatform& platform, const DeviceComm& comm);
   BarrierResult (*world_barrier)(const ModelPlatform& platform, const DeviceComm& comm);
   // Both add 1 to signal 0 of context 0 at the peer.
@@ -77,6 +79,10 @@ struct KernelsOf {
     if (op.kind == ep::LlKind::kDispatch) ep::run_dispatch(p, op);
     else ep::run_combine(p, op);
   }
+  static void high_throughput(const ModelPlatform& base, const ep::HtOp& op) {
+    const Platform p(base, 0, 1, std::as_bytes(std::span(op.group.rail_ends, 2 * size_t(op.group.num_ranks))));
+    ep::run_ht(p, op);
+  }
   static BarrierResult lsa_barrier(const ModelPlatform& base, const DeviceComm& comm) {
     const Platform p(base, 0, 1);
     return Barrier<Platform>(p, comm, 0).lsa();
@@ -116,6 +122,7 @@ template <int kTag>
 constexpr Kernels kernels() {
   using Of = KernelsOf<kTag>;
   return {Of::low_latency,
+          Of::high_throughput,
           Of::lsa_barrier,
           Of::world_barrier,
           Of::put,

@@ -31,6 +31,7 @@ Report explore_bodies(const std::vector<Body>& bodies,
         arena.name(&words->z, "z");
         arena.name(&words->data, "data");
         Program program;
+        program.couriers = {"courier 0", "courier 1"};
         for (size_t t = 0; t < bodies.size(); ++t) {
           program.threads.push_back(
               {"T" + std::to_string(t), [&, t, words](ModelPlatform& p) { bodies[t](p, *words, registers); }});
@@ -168,6 +169,63 @@ TEST(Litmus, TheSourceOfAPushMustNotChangeBeforeDrain) {
               p.push(&w.z, &w.data, 8), p.drain(), p.template write<uint64_t>(&w.z, 1);
             }}),
             std::nullopt);
+}
+
+// ---- couriers ----
+
+void post_data(ModelPlatform& p, Words& w) { p.post(0, {&w.z, &w.data, 8, &w.y, 1}); }
+void post_signal(ModelPlatform& p, int courier, uint64_t* word) { p.post(courier, {nullptr, nullptr, 0, word, 1}); }
+
+TEST(Litmus, WhatACourierBringsIsThereWithItsSignal) {
+  const Body poster = [](auto& p, Words& w, auto&) { p.template write<uint64_t>(&w.z, 7), post_data(p, w); };
+  EXPECT_EQ(outcomes({poster,
+                      [](auto& p, Words& w, Registers& r) {
+                        if ((r[0] = p.load_acquire(&w.y)) == 1) r[1] = p.read(&w.data);
+                      }},
+                     2),
+            (Outcomes{{0, 0}, {1, 7}}));
+  EXPECT_EQ(fault_of({poster,
+                      [](auto& p, Words& w, auto&) {
+                        if (p.load_relaxed(&w.y) == 1) p.read(&w.data);
+                      }}),
+            Fault::kDataRace);
+}
+
+TEST(Litmus, TheSourceOfAPostMustNotChangeBeforeItsSignalIsAnswered) {
+  EXPECT_EQ(fault_of({[](auto& p, Words& w, auto&) { post_data(p, w), p.template write<uint64_t>(&w.z, 1); }}),
+            Fault::kDataRace);
+  EXPECT_EQ(fault_of({[](auto& p, Words& w, auto&) {
+                        post_data(p, w);
+                        if (p.load_acquire(&w.x) == 1) p.template write<uint64_t>(&w.z, 1);
+                      },
+                      [](auto& p, Words& w, auto&) {
+                        if (p.load_acquire(&w.y) == 1) p.store_release(&w.x, 1);
+                      }}),
+            std::nullopt);
+}
+
+TEST(Litmus, RowsPostedWithoutDrainRace) {
+  EXPECT_EQ(fault_of({[](auto& p, Words& w, auto&) { p.push(&w.x, &w.z, 8), post_data(p, w); }}), Fault::kDataRace);
+  EXPECT_EQ(fault_of({[](auto& p, Words& w, auto&) { p.push(&w.x, &w.z, 8), p.drain(), post_data(p, w); }}), std::nullopt);
+}
+
+TEST(Litmus, ErrandsOfOneCourierAreSeenInOrderAndThoseOfTwoAreNot) {
+  const auto posters = [](int second_courier) {
+    return std::vector<Body>{[=](auto& p, Words& w, auto&) {
+                               post_signal(p, 0, &w.x), post_signal(p, second_courier, &w.y);
+                             },
+                             [](auto& p, Words& w, Registers& r) {
+                               r[0] = p.load_acquire(&w.y), r[1] = p.load_acquire(&w.x);
+                             }};
+  };
+  EXPECT_EQ(outcomes(posters(0), 2), (Outcomes{{0, 0}, {0, 1}, {1, 1}}));
+  EXPECT_EQ(outcomes(posters(1), 2), all_pairs());
+}
+
+TEST(Litmus, AWordThatACourierAddsToHasNoOtherWriter) {
+  EXPECT_EQ(fault_of({[](auto& p, Words& w, auto&) { post_signal(p, 0, &w.x); },
+                      [](auto& p, Words& w, auto&) { p.store_relaxed(&w.x, 5); }}),
+            Fault::kAssertion);
 }
 
 TEST(Litmus, StoreBufferingMayLeaveBothReadersWithZero) {

@@ -2,6 +2,7 @@
 
 #include <deque>
 
+#include "model/rows.hpp"
 #include "switchyard/status.hpp"
 
 namespace switchyard::model {
@@ -12,20 +13,6 @@ using ep::LlKind;
 using ep::LlPart;
 
 constexpr size_t kMargin = sizeof(Cell);  // before a tensor in its window
-constexpr uint32_t kWindowId = 5;
-
-// What a dispatch sends, and what an expert makes of it.
-uint64_t token_code(uint64_t tag, int source, int token) {
-  return tag << 24 | uint64_t(source + 1) << 16 | uint64_t(token + 1) << 8;
-}
-uint64_t result_code(uint64_t row, uint64_t tag, int expert) { return row + (tag << 40) + uint64_t(expert + 1); }
-
-struct alignas(64) Line {
-  char bytes[64];
-};
-char* make_bytes(Arena& arena, size_t num_bytes) {
-  return reinterpret_cast<char*>(arena.make_array<Line>((num_bytes + sizeof(Line) - 1) / sizeof(Line)));
-}
 
 }  // namespace
 
@@ -245,7 +232,7 @@ ep::LlOp LlWorld::make_op(int rank, const LlStep& step) const {
   if (c_.in_place) {
     op.in_place = is_dispatch || step.part == LlPart::kBoth;  // as in Handle::combine()
     op.token_windows = (is_dispatch ? out_windows_ : result_windows_)[step.handle].data();
-    op.token_window_id = kWindowId + uint32_t(step.handle);
+    op.token_window_id = kTensorWindow + uint32_t(step.handle);
     op.token_window_offset = kMargin;
   }
   return op;
@@ -270,8 +257,7 @@ void LlWorld::prepare(const ModelPlatform& p, int rank, const LlStep& step) cons
   const Rank& own = ranks_[size_t(rank)];
   if (step.kind == LlKind::kDispatch) {
     for (int token = 0; token < c_.num_tokens; ++token) {
-      const uint64_t code = token_code(step.tag, rank, token);
-      p.write(reinterpret_cast<Cell*>(own.tokens) + token, {code, code});
+      write_row(p, own.tokens, token, token_code(step.tag, rank, token));
     }
     return;
   }
@@ -282,8 +268,8 @@ void LlWorld::prepare(const ModelPlatform& p, int rank, const LlStep& step) cons
     const int num_received = p.read(&handle.record[at.num_received(source)]) & ~ep::kInPlaceBit;
     if (!c_.expert_major) first_row = source * c_.num_tokens;
     for (int row = first_row; row < first_row + num_received; ++row) {
-      const Cell cell = p.read(reinterpret_cast<const Cell*>(handle.out_tokens) + row);
-      p.write(reinterpret_cast<Cell*>(handle.results) + row,
+      const Cell cell = p.read(cell_at(handle.out_tokens, row));
+      p.write(cell_at(handle.results, row),
               {result_code(cell.code, step.tag, rank), result_code(cell.twin, step.tag, rank)});
     }
     first_row += num_received;
@@ -306,11 +292,6 @@ bool LlWorld::is_missing(const ModelPlatform& p, int rank, int handle, int sourc
   return p.read(&own.handles[handle].record[at.num_received(source)]) == 0;
 }
 
-void LlWorld::check_row(const ModelPlatform& p, const char* row, uint64_t code, const char* what) const {
-  const Cell cell = p.read(reinterpret_cast<const Cell*>(row));
-  p.assert_that(cell.code == code && cell.twin == code, what);
-}
-
 void LlWorld::check_dispatch(const ModelPlatform& p, int rank, const LlStep& step) const {
   const Handle& handle = ranks_[size_t(rank)].handles[step.handle];
   int num_rows_here = 0;
@@ -320,7 +301,7 @@ void LlWorld::check_dispatch(const ModelPlatform& p, int rank, const LlStep& ste
     for (int token = 0; token < c_.num_tokens && !missing; ++token) {
       if (!sends_to(step.dispatch, source, token, rank)) continue;
       const int row = c_.expert_major ? num_rows_here : source * c_.num_tokens + num_of_source;
-      check_row(p, handle.out_tokens + size_t(row) * sizeof(Cell), token_code(step.tag, source, token),
+      check_row(p, handle.out_tokens, row, token_code(step.tag, source, token),
                 "a received row is of this dispatch, source and token");
       for (int k = 0; k < c_.topk && !c_.expert_major; ++k) {
         const int expert = expert_of(step.dispatch, source, token, k);
@@ -350,7 +331,7 @@ void LlWorld::check_combine(const ModelPlatform& p, int rank, const LlStep& step
       const uint64_t weight = c_.expert_major ? uint64_t(k + 1) : 1;
       sum += weight * result_code(token_code(step.sent, rank, token), step.tag, expert);
     }
-    check_row(p, own.combined + size_t(token) * sizeof(Cell), sum,
+    check_row(p, own.combined, token, sum,
               "a combined row is the sum of this combine's results for the token");
   }
 }

@@ -71,7 +71,6 @@ class LlWorld {
   size_t num_rows() const { return size_t(c_.num_ranks) * size_t(c_.num_tokens); }  // of an output: one expert a rank
   void check_dispatch(const ModelPlatform& p, int rank, const LlStep& step) const;
   void check_combine(const ModelPlatform& p, int rank, const LlStep& step) const;
-  void check_row(const ModelPlatform& p, const char* row, uint64_t code, const char* what) const;
 
   LlCase c_;
   std::vector<LlStep> steps_;

@@ -19,7 +19,7 @@ Memory::Memory(Arena& arena)
 
 void Memory::begin(int num_threads) {
   num_threads_ = num_threads;
-  views_.assign(size_t(num_threads), View{});
+  views_.assign(size_t(kMaxViews), View{});
   for (size_t t = 0; t < views_.size(); ++t) views_[t].clock[t] = 1;
   carried_views_.clear();
   for (Location& location : locations_) reset_location(location);
@@ -132,6 +132,12 @@ void Memory::write_private(void* address, const void* source, size_t num_bytes) 
   private_hash_ -= sum();
   std::memcpy(address, source, num_bytes);
   private_hash_ += sum();
+}
+
+void Memory::hand_over(int thread, int courier) {
+  View& view = views_[size_t(thread)];
+  join(views_[size_t(courier_agent(courier))], view);
+  ++view.clock[size_t(thread)];  // what follows is not covered
 }
 
 bool Memory::holds_atomics(const void* address, size_t num_bytes) const {

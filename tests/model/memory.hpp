@@ -15,6 +15,10 @@
 // are found by vector clocks, hence in every interleaving of the same reads-from relation. A word is either atomic or
 // plain during one execution.
 //
+// What is posted to a network is carried by a courier, an agent with a view of its own that begins each errand after all
+// that the poster had done and drained. The errand is done at once: that it may take any time shows in loads of its
+// signal, which may return older values, and in races, because nothing orders the poster's later accesses after it.
+//
 // Rows that a thread pushes are moved by its pipe, an agent of its own: they count as the thread's own accesses only
 // after drain(). So a publish without drain() is a race at the reader.
 //
@@ -34,6 +38,7 @@
 namespace switchyard::model {
 
 constexpr int kMaxThreads = 8;
+constexpr int kMaxCouriers = 8;
 constexpr int kMaxLocations = 128;
 
 // kPlain: of a word that is otherwise used atomically (Arena::Use::kMixed). It must be ordered after every store so far.
@@ -43,9 +48,11 @@ constexpr bool releases(Order order) { return order == Order::kRelease || order 
 
 using LocationSet = std::bitset<kMaxLocations>;
 
-// Agents that access memory: thread t, and its pipe.
-constexpr int kNumAgents = 2 * kMaxThreads;
-constexpr int pipe_of(int thread) { return kMaxThreads + thread; }
+// Agents that access memory: thread t, its pipe, and couriers. Threads and couriers have views.
+constexpr int kMaxViews = kMaxThreads + kMaxCouriers;
+constexpr int kNumAgents = kMaxViews + kMaxThreads;
+constexpr int courier_agent(int courier) { return kMaxThreads + courier; }
+constexpr int pipe_of(int thread) { return kMaxViews + thread; }
 
 // What happens before a point of the execution.
 struct View {
@@ -118,10 +125,13 @@ class Memory {
   bool holds_atomics(const void* address, size_t num_bytes) const;
   // Changes bytes that only one thread touches: no history, no races.
   void write_private(void* address, const void* source, size_t num_bytes);
+  // What the thread has done and drained is before what the courier does next.
+  void hand_over(int thread, int courier);
   void drain(int thread) { ++views_[size_t(thread)].clock[size_t(pipe_of(thread))]; }
 
   // Equal for states from which the live threads can see exactly the same: only stores that somebody may still read and
-  // accesses that somebody may still race with count.
+  // accesses that somebody may still race with count. Of a courier nothing else counts: before its next errand it learns
+  // all that its poster knows.
   uint64_t fingerprint(const std::bitset<kMaxThreads>& live) const;
 
  private:

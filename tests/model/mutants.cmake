@@ -190,6 +190,112 @@ switchyard_mutant(rows_of_a_rank_that_was_given_up ep/ll_dispatch.hpp SuspectedR
 switchyard_mutant(given_up_without_a_mask ep/peer_context.hpp SuspectedRank "data race|assertion|deadlock"
   [[      p.store_relaxed(&group_.mask[peer], 0);]] [[]])
 
+# --- high throughput: on one node ---
+
+switchyard_mutant(ht_consent_not_awaited ep/ht_dispatch.hpp FlatDispatchesInPlace "data race|assertion"
+  [[open_ = c_.failed() || c_.all_consented(next_peer_);]] [[open_ = c_.all_consented(next_peer_) || told_;]])
+switchyard_mutant(ht_consent_relaxed ep/ht_context.hpp FlatDispatchesInPlace "data race"
+  [[p.store_release(&line->consent, tag);]] [[p.store_relaxed(&line->consent, tag);]])
+switchyard_mutant(ht_operation_told_again ep/ht_context.hpp FlatThroughInboxes "data race"
+  [[if (p.lane() == 0) p.write(&line->flags, flags);]]
+  [[p.write(&line->flags, flags);
+    p.write(&line->about, about);]])
+switchyard_mutant(ht_rows_not_drained ep/ht_dispatch.hpp FlatThroughInboxes "data race"
+  [[      p_.drain();
+      SWITCHYARD_KERNEL_FAILPOINT("ht.dispatch.before_arrival");]] [[]])
+switchyard_mutant(ht_arrival_relaxed ep/ht_context.hpp FlatThroughInboxes "data race"
+  [[p.store_release(&line->arrival, tag);]] [[p.store_relaxed(&line->arrival, tag);]])
+switchyard_mutant(ht_place_in_the_wrong_window ep/ht_dispatch.hpp FlatInPlace "data race|assertion|bad access"
+  [[return c_.op.token_windows[peer] + p_.read(&c_.heard(peer)->token_offset);]]
+  [[return c_.op.token_windows[peer] + c_.op.token_window_offset;]])
+switchyard_mutant(ht_results_not_drained ep/ht_combine.hpp FlatCombines "data race"
+  [[    p_.drain();
+    SWITCHYARD_KERNEL_FAILPOINT("ht.combine.before_offer");]] [[]])
+switchyard_mutant(ht_results_not_awaited ep/ht_combine.hpp FlatCombines "data race|assertion"
+  [[    if (!results_.done()) return false;
+    if (token_ < c_.op.num_tokens) return reduce_token();]]
+  [[    if (token_ < c_.op.num_tokens) return reduce_token();]])
+switchyard_mutant(ht_readers_not_awaited ep/ht_combine.hpp FlatCombinesInPlace "data race"
+  [[if (c_.await(next_peer_, &c_.heard(next_peer_)->done, c_.tag, Phase::kReaders, true) == Await::kNotYet) return false;]]
+  [[]])
+switchyard_mutant(ht_done_before_the_sums ep/ht_combine.hpp FlatCombinesInPlace "data race"
+  [[if (!partial_.done() || !reduce_.done()) return false;]] [[if (!partial_.done()) return false;]])
+switchyard_mutant(ht_done_relaxed ep/ht_combine.hpp FlatCombinesInPlace "data race"
+  [[c_.p.store_release(&c_.told(peer)->done, c_.tag);]] [[c_.p.store_relaxed(&c_.told(peer)->done, c_.tag);]])
+
+# --- updates ---
+
+switchyard_mutant(message_relaxed ep/ht_route.hpp Updates "data race"
+  [[return p_.store_release(&(c_.told(peer)->*word), c_.tag);]]
+  [[return p_.store_relaxed(&(c_.told(peer)->*word), c_.tag);]])
+switchyard_mutant(places_read_with_the_counts ep/ht_route.hpp Updates "data race|assertion"
+  [[hear(&PeerLine::arrival, Phase::kPlaces,]] [[hear(&PeerLine::consent, Phase::kPlaces,]])
+switchyard_mutant(kept_read_with_the_places ep/ht_route.hpp UpdatesThatDrop "data race|assertion"
+  [[hear(&PeerLine::done, Phase::kRoute,]] [[hear(&PeerLine::arrival, Phase::kRoute,]])
+switchyard_mutant(places_of_zones_after_their_message ep/ht_route.hpp UpdatesOfZones "data race|assertion"
+  [[        p_.write(board_for(source) + board_.expert(HtBoard::kPlaces, local), int32_t(within(end)));]]
+  [[        if (local == 0) post(source, HtBoard::kPlaces, 0, 0, &PeerLine::arrival);
+        p_.write(board_for(source) + board_.expert(HtBoard::kPlaces, local), int32_t(within(end)));]])
+switchyard_mutant(table_given_back_before_it_is_read ep/ht_route.hpp RailOfTables "data race"
+  [[      take_row(idx, int(receiver.num_taken()), reinterpret_cast<const int32_t*>(receiver.row()));
+      receiver.taken();]]
+  [[      const int row_idx = int(receiver.num_taken());
+      const char* row = receiver.row();
+      receiver.taken();
+      take_row(idx, row_idx, reinterpret_cast<const int32_t*>(row));]])
+
+# --- rails ---
+
+switchyard_mutant(rail_told_before_the_data ep/rail_stream.hpp TwoNodes "data race|assertion"
+  [[    if (!c_.put(peer_, c_.group().payload_id,]]
+  [[    static_cast<void>(c_.tell_remote(peer_, c_.bank, &PeerLine::rail_sent, RailStamp::of(c_.tag, end_.num_sent, last)));
+    if (!c_.put(peer_, c_.group().payload_id,]])
+switchyard_mutant(rail_rows_not_drained ep/rail_stream.hpp TwoNodes "data race"
+  [[    c_.p.drain();
+    const HtLayout& layout]] [[    const HtLayout& layout]])
+switchyard_mutant(rail_of_the_wrong_chunk ep/rail_stream.hpp RailOfRows "data race|assertion"
+  [[const uint64_t offset = ring_.offset(end_.num_sent);]] [[const uint64_t offset = ring_.offset(end_.num_packed);]])
+switchyard_mutant(rail_end_lost ep/rail_stream.hpp TwoNodes "deadlock"
+  [[RailStamp::of(c_.tag, end_.num_sent, last, last && end_.lacking)]] [[RailStamp::of(c_.tag, end_.num_sent, false)]])
+switchyard_mutant(rail_has_room_for_one_too_many ep/rail_stream.hpp RailOfRows "data race|assertion"
+  [[if (end_.num_packed - end_.num_taken < ring_.capacity()) return Await::kReady;]]
+  [[if (end_.num_packed - end_.num_taken <= ring_.capacity()) return Await::kReady;]])
+switchyard_mutant(rail_awaits_one_too_few ep/rail_stream.hpp RailOfRows "data race|assertion"
+  [[return await_taken(end_.num_packed - ring_.capacity() + 1);]] [[return await_taken(end_.num_packed - ring_.capacity());]])
+switchyard_mutant(rail_rows_of_any_epoch ep/rail_stream.hpp TwoNodesCombines "data race|assertion|bad access"
+  [[      if (RailStamp::epoch(word) != epoch) return RailStamp::epoch(word) > epoch ? Seen::kTooLate : Seen::kNotYet;
+      end_.num_there]] [[      if (epoch == 0) return Seen::kNotYet;
+      end_.num_there]])
+switchyard_mutant(rail_taken_tells_one_too_many ep/rail_stream.hpp RailOfRows "data race|assertion"
+  [[RailStamp::of(c_.tag, end_.num_taken, false)]] [[RailStamp::of(c_.tag, end_.num_taken + 1, false)]])
+switchyard_mutant(rail_taken_tells_whole_chunks_only ep/rail_stream.hpp RailOfPairs "deadlock"
+  [[if (end_.num_taken % ring_.rows_per_chunk() != 0 && !over()) return;]]
+  [[if (end_.num_taken % ring_.rows_per_chunk() != 0) return;]])
+switchyard_mutant(row_given_back_before_it_is_pushed ep/ht_dispatch.hpp RailOfRows "data race"
+  [[      push_row(idx, source, int(receiver.num_taken()), receiver.row());
+      SWITCHYARD_KERNEL_FAILPOINT("ht.forward.row_pushed");
+      receiver.taken();]]
+  [[      const int row_idx = int(receiver.num_taken());
+      const char* row = receiver.row();
+      receiver.taken();
+      push_row(idx, source, row_idx, row);]])
+switchyard_mutant(row_given_back_before_it_is_drained ep/ht_dispatch.hpp RailOfRows "data race"
+  [[    p_.drain();  // before the row is given back]] [[]])
+switchyard_mutant(sum_given_back_before_it_is_drained ep/ht_combine.hpp RailOfSums "data race"
+  [[      p_.drain();  // before the sum is given back]] [[]])
+switchyard_mutant(sums_not_awaited_before_the_next_ones ep/ht_combine.hpp TwoNodesCombines "data race|assertion|bad access"
+  [[    if (sender.drained() == Await::kNotYet) return false;]] [[]])
+switchyard_mutant(sum_not_awaited ep/ht_combine.hpp SumsBothWays "data race|assertion"
+  [[if (node >= 0 && stream_from(node).ready() == Await::kNotYet) return false;]] [[]])
+switchyard_mutant(told_line_not_kept ep/peer_context.hpp TwoNodesCombines "data race|assertion|bad access"
+  [[      p.write(&(copy->*word), value);]] [[]])
+switchyard_mutant(forwarded_relaxed ep/ht_context.hpp Forwarded "data race"
+  [[p.store_release(&line->forwarded, tag);]] [[p.store_relaxed(&line->forwarded, tag);]])
+switchyard_mutant(forwarded_with_the_first_row ep/ht_dispatch.hpp Forwarded "data race|assertion"
+  [[    if (ready == Await::kReady && !receiver.over() && receiver.num_taken() < expected) {]]
+  [[    if (ready == Await::kReady && !receiver.over() && receiver.num_taken() < expected) {
+      for (int peer = c_.group().first_local(); peer < c_.group().end_local(); ++peer) c_.tell_arrival_of(source, peer, 0);]])
+
 # --- device API ---
 
 switchyard_mutant(signal_before_the_copy switchyard/device/gin.hpp Puts "data race|assertion"

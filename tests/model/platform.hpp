@@ -59,7 +59,7 @@ class ModelPlatform {
   }
   template <class T>
   void write(T* place, std::type_identity_t<T> value) const {
-    check_plain<T>();
+    static_assert(std::is_trivially_copyable_v<T>);
     if constexpr (std::is_integral_v<T> && sizeof(T) >= 4) {
       if (execution_.use_of(place) == Arena::Use::kMixed) return store(place, value, Order::kPlain);
     }
@@ -74,6 +74,8 @@ class ModelPlatform {
     execution_.put(destination, source, num_bytes);
   }
   void drain() const { execution_.drain(thread_); }
+  // Gives a courier an errand, which it does at any time after those it was given before.
+  void post(int courier, const Errand& errand) const { execution_.post(thread_, courier, errand); }
 
   // What the thread knows, as a hash of all that it has read. set_history() says that it knows as much as a hash of
   // something else tells: what it does next depends on that, on its place in the program and on memory alone.

@@ -1,6 +1,7 @@
 #include "model/scenarios.hpp"
 
 #include "model/device_model.hpp"
+#include "model/ht_model.hpp"
 #include "model/ll_model.hpp"
 #include "model/ring_model.hpp"
 #include "model/signal_model.hpp"
@@ -11,6 +12,10 @@ namespace {
 Scenario low_latency(std::string name, LlCase c, bool is_long = false) {
   return {std::move(name), is_long,
           [=](const Kernels& kernels, const Options& options) { return explore_ll(c, kernels, options); }};
+}
+Scenario high_throughput(std::string name, HtCase c, bool is_long = false) {
+  return {std::move(name), is_long,
+          [=](const Kernels& kernels, const Options& options) { return explore_ht(c, kernels, options); }};
 }
 Scenario barrier(std::string name, int num_members, bool is_world) {
   return {std::move(name), false, [=](const Kernels& kernels, const Options& options) {
@@ -94,6 +99,65 @@ const std::vector<Scenario>& low_latency_scenarios() {
   return scenarios;
 }
 
+const std::vector<Scenario>& high_throughput_scenarios() {
+  static const std::vector<Scenario> scenarios = {
+      high_throughput("FlatThroughInboxes", {}),
+      high_throughput("FlatThroughInboxesTop2", {.topk = 2}),
+      high_throughput("FlatInPlace", {.in_place = true}),
+      high_throughput("FlatInPlaceTop2", {.topk = 2, .in_place = true}),
+      high_throughput("ZonesThroughInboxes", {.topk = 2, .num_local = 2, .expert_major = true}),
+      high_throughput("ZonesInPlace", {.topk = 2, .num_local = 2, .expert_major = true, .in_place = true}),
+      high_throughput("FlatBackward", {.topk = 2, .num_local = 2, .script = "DCdc"}),
+      high_throughput("ZonesBackwardInPlace",
+                      {.topk = 2, .num_local = 2, .expert_major = true, .in_place = true, .script = "DCdc"}),
+      high_throughput("FlatDispatches", {.script = "DDDD"}),
+      high_throughput("FlatDispatchesInPlace", {.in_place = true, .script = "DDDD"}),
+      high_throughput("FlatCombines", {.script = "CCCC"}),
+      high_throughput("FlatCombinesInPlace", {.in_place = true, .script = "CCCC"}),
+      high_throughput("FlatCombinesBackward", {.script = "cccc"}),
+      high_throughput("Updates", {.script = "UUUU"}),
+      high_throughput("UpdatesThatDrop", {.budget = 3, .script = "UUUU", .routes = "ls"}),
+      high_throughput("UpdatesOfZones", {.topk = 2, .num_local = 2, .expert_major = true, .script = "UUUU"}),
+      high_throughput("UpdatesOfZonesThatDrop",
+                      {.topk = 2, .num_local = 2, .expert_major = true, .budget = 5, .script = "UUUU", .routes = "ls"}),
+      high_throughput("UpdatesAndUse", {.script = "UDCUDC"}),
+      high_throughput("UpdatesAndUseInPlace", {.in_place = true, .script = "UDCUDC"}),
+      high_throughput("UpdateAndUseOfZonesThatDrop",
+                      {.topk = 2, .num_local = 2, .expert_major = true, .budget = 5, .script = "UDC", .routes = "ls"}),
+      high_throughput("FlatThreeRanks", {.nodes = {3}, .num_tokens = 1, .script = "D"}),
+      high_throughput("FlatThreeRanksInPlace", {.nodes = {3}, .num_tokens = 1, .in_place = true, .script = "D"}),
+      high_throughput("TwoNodes", {.nodes = {1, 1}, .script = "DC"}),
+      high_throughput("TwoNodesTop2", {.nodes = {1, 1}, .num_tokens = 1, .topk = 2, .script = "DC"}),
+      high_throughput("TwoNodesZones", {.nodes = {1, 1}, .num_tokens = 1, .topk = 2, .num_local = 2, .expert_major = true,
+                                        .script = "DC"}),
+      high_throughput("TwoNodesBackward", {.nodes = {1, 1}, .num_tokens = 1, .topk = 2, .num_local = 2, .script = "dc"}),
+      high_throughput("TwoNodesCombines", {.nodes = {1, 1}, .script = "CCC"}),
+      high_throughput("TwoNodesUpdates", {.nodes = {1, 1}, .script = "UUU"}),
+      high_throughput("TwoNodesUpdateThatDrops", {.nodes = {1, 1}, .budget = 3, .script = "UU", .routes = "ls"}),
+      high_throughput("TwoNodesUpdateAndUse", {.nodes = {1, 1}, .script = "UDC"}),
+      high_throughput("RailOfRows", {.nodes = {1, 1}, .num_tokens = 5, .script = "D", .routes = "l"}),
+      high_throughput("RailOfSums", {.nodes = {1, 1}, .num_tokens = 5, .chunk_bytes = 16, .script = "C", .routes = "l"}),
+      high_throughput("RailOfTables", {.nodes = {1, 1}, .num_tokens = 5, .chunk_bytes = 16, .script = "U", .routes = "l"}),
+      high_throughput("RailOfPairs", {.nodes = {1, 1}, .num_tokens = 3, .chunk_bytes = 64, .script = "DC", .routes = "l"}),
+      high_throughput("RailTwice", {.nodes = {1, 1}, .num_tokens = 3, .script = "DD", .routes = "l"}),
+      high_throughput("RailOfPairsBackward", {.nodes = {1, 1}, .num_tokens = 9, .script = "d", .routes = "l"}),
+      high_throughput("RailsBothWays", {.nodes = {1, 1}, .script = "D", .routes = "a"}),
+      high_throughput("SumsBothWays", {.nodes = {1, 1}, .script = "C", .routes = "a"}),
+      high_throughput("Forwarded", {.nodes = {1, 2}, .num_tokens = 1, .script = "D", .routes = "l"}),
+      high_throughput("ForwardedInPlace", {.nodes = {1, 2}, .num_tokens = 1, .in_place = true, .script = "D", .routes = "l"}),
+      high_throughput("FlatThreeRanksCombine", {.nodes = {3}, .num_tokens = 1, .script = "C", .routes = "l"}, kLong),
+      high_throughput("TwoNodesTwoTokensTop2", {.nodes = {1, 1}, .topk = 2, .script = "DC"}, kLong),
+      high_throughput("TwoNodesTwoTokensZones",
+                      {.nodes = {1, 1}, .topk = 2, .num_local = 2, .expert_major = true, .script = "DC"}, kLong),
+      high_throughput("TwoNodesTwoTokensBackward", {.nodes = {1, 1}, .topk = 2, .num_local = 2, .script = "dc"}, kLong),
+      high_throughput("TwoNodesFourOperations", {.nodes = {1, 1}, .script = "DCDC"}, kLong),
+      high_throughput("RailsBothWaysThreeRows", {.nodes = {1, 1}, .num_tokens = 3, .script = "D", .routes = "a"}, kLong),
+      high_throughput("UnevenNodes", {.nodes = {2, 1}, .num_tokens = 1, .script = "D"}, kLong),
+      high_throughput("ForwardedSums", {.nodes = {1, 2}, .num_tokens = 1, .script = "C", .routes = "l"}, kLong),
+  };
+  return scenarios;
+}
+
 const std::vector<Scenario>& device_scenarios() {
   static const std::vector<Scenario> scenarios = {
       barrier("BarrierOfTwo", 2, false),
@@ -136,7 +200,7 @@ const std::vector<Scenario>& network_scenarios() {
 }
 
 const Scenario* find_scenario(const std::string& name) {
-  for (const auto* list : {&low_latency_scenarios(), &device_scenarios(), &network_scenarios()}) {
+  for (const auto* list : {&low_latency_scenarios(), &high_throughput_scenarios(), &device_scenarios(), &network_scenarios()}) {
     for (const Scenario& scenario : *list) {
       if (scenario.name == name) return &scenario;
     }
