@@ -13,11 +13,13 @@ namespace switchyard::ep {
 template <class P>
 class HtOffer {
  public:
-  SWITCHYARD_DEVICE explicit HtOffer(HtContext<P>& context) : c_(context), p_(context.p) {}
+  SWITCHYARD_DEVICE HtOffer(HtContext<P>& context, const HtGate<P>& gate) : c_(context), p_(context.p), gate_(gate) {}
   SWITCHYARD_DEVICE bool done() const { return done_; }
 
   SWITCHYARD_DEVICE bool step() {
     if (c_.failed()) return done_ = true;
+    // Of a combine just before this one somebody may still read.
+    if (p_.load_relaxed(&c_.group().ht_state().offered) != 0 && !gate_.done()) return false;
     if (!began_) {
       if (c_.op.backward) copy_gradients(c_.read(c_.at.num_slots()));  // few: all at once
       began_ = true;
@@ -73,6 +75,7 @@ class HtOffer {
 
   HtContext<P>& c_;
   const P& p_;
+  const HtGate<P>& gate_;
   int run_ = 0;
   int row_ = 0;  // of the run
   bool began_ = false;
@@ -89,9 +92,8 @@ class HtResults {
     if (next_peer_ < c_.group().first_local()) next_peer_ = c_.group().first_local();
     while (next_peer_ < c_.group().end_local() && !c_.failed()) {
       const PeerLine* line = c_.heard(next_peer_);
-      const Await offer = c_.await(next_peer_, &line->arrival, c_.tag, Phase::kCombineRows);
+      const Await offer = c_.await_rows(next_peer_, Phase::kCombineRows);
       if (offer == Await::kNotYet) return false;
-      if (offer == Await::kReady && p_.read(&line->about) != c_.about) c_.give_up(next_peer_, Phase::kOtherOperation);
       const uint32_t window = p_.read(&line->token_window);
       if (offer == Await::kReady && window != 0 && window != c_.op.token_window_id) {
         c_.give_up(next_peer_, Phase::kWindowMismatch);
@@ -338,7 +340,8 @@ class HtReduce {
   bool done_ = false;
 };
 
-// A rank's results may be overwritten when everybody on its node has read them.
+// A caller's results may be overwritten when everybody on the node has read them. Those in the outbox are awaited by whoever writes
+// there next: until then everybody has met anyway.
 template <class P>
 class HtReaders {
  public:
@@ -351,12 +354,14 @@ class HtReaders {
     if (!told_) {
       SWITCHYARD_KERNEL_FAILPOINT("ht.combine.before_done");
       for (int peer = c_.group().first_local(); peer < c_.group().end_local(); ++peer) {
+        // Who gave up on this rank may have gone on to its next results, while these were read.
+        if (!c_.masked(peer) && c_.expelled_by(peer)) c_.lose(peer, Phase::kOvertaken);
         // release; pairs with the acquire below
         if (!c_.masked(peer)) c_.p.store_release(&c_.told(peer)->done, c_.tag);
       }
       told_ = true;
     }
-    for (; next_peer_ < c_.group().end_local(); ++next_peer_) {
+    for (; next_peer_ < c_.group().end_local() && c_.op.in_place; ++next_peer_) {
       if (c_.await(next_peer_, &c_.heard(next_peer_)->done, c_.tag, Phase::kReaders, true) == Await::kNotYet) return false;
     }
     return done_ = true;

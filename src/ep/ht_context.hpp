@@ -113,6 +113,11 @@ class HtContext : public PeerContext<P> {
     }
     return true;
   }
+  // The operation before this one was the update that made its plan, and on one node: then everybody has said something since it
+  // was through with all older operations, and my rows may go to inboxes. To outputs they may not: those have to be offered.
+  SWITCHYARD_DEVICE bool follows_its_plan() const {
+    return op.kind == HtKind::kDispatch && op.token_window_id == 0 && group().num_nodes == 1 && plan_tag(p, op) + 1 == tag;
+  }
   SWITCHYARD_DEVICE bool is_rail_partner(int peer) const {
     const int node = group().node_of(peer);
     return peer == group().forwarder(rank(), node) || rank() == group().forwarder(peer, group().node);
@@ -167,9 +172,11 @@ class HtContext : public PeerContext<P> {
   SWITCHYARD_DEVICE static HtRecord layout_of(const HtOp& op) {
     return {op.group.num_ranks, op.group.max_tokens, op.topk, op.group.max_local, op.group.num_rail_sources};
   }
+  SWITCHYARD_DEVICE static uint64_t plan_tag(const P& p, const HtOp& op) {
+    return p.read(reinterpret_cast<const uint64_t*>(op.record + layout_of(op).plan_tag()));
+  }
   SWITCHYARD_DEVICE static uint64_t about_of(const P& p, const HtOp& op) {
-    const auto* plan_tag = reinterpret_cast<const uint64_t*>(op.record + layout_of(op).plan_tag());
-    const uint64_t plan = op.kind == HtKind::kRoute ? 0 : p.read(plan_tag);
+    const uint64_t plan = op.kind == HtKind::kRoute ? 0 : plan_tag(p, op);
     return digest({plan, uint64_t(op.kind), uint64_t(op.backward), uint64_t(op.token_bytes), uint64_t(op.scale_bytes),
                    uint64_t(op.topk), uint64_t(op.expert_major)});
   }

@@ -9,7 +9,8 @@
 
 namespace switchyard::ep {
 
-// Tells everybody that this rank is there, and knows when all are who have to be.
+// Tells everybody that this rank is there, and knows when all are who have to be: those whose memory is written or read have to
+// be through with what came before.
 template <class P>
 class HtGate {
  public:
@@ -21,7 +22,7 @@ class HtGate {
       told_ = true;
       SWITCHYARD_KERNEL_FAILPOINT("ht.consented");
     }
-    open_ = c_.failed() || c_.all_consented(next_peer_);
+    open_ = c_.failed() || c_.follows_its_plan() || c_.all_consented(next_peer_);
     return open_;
   }
 
@@ -328,8 +329,8 @@ class HtDispatchReceive {
   SWITCHYARD_DEVICE bool await_source() {
     const PeerLine* line = c_.heard(source_);
     const bool direct = c_.group().is_local(source_);
-    const Await arrival = c_.await(c_.group().writer(source_), direct ? &line->arrival : &line->forwarded, c_.tag,
-                                   Phase::kDispatchRows);
+    const Await arrival = direct ? c_.await_rows(source_, Phase::kDispatchRows)
+                                 : c_.await(c_.group().writer(source_), &line->forwarded, c_.tag, Phase::kDispatchRows);
     if (arrival == Await::kNotYet) return false;
     uint32_t flags = kLostRows;
     if (arrival == Await::kReady) flags = p_.read(direct ? &line->flags : &line->forwarded_flags);

@@ -18,7 +18,7 @@ class HtGroup final : public Group {
   bool is_eager() const { return config_.max_recv_tokens_per_rank == 0; }
   bool drops() const { return config_.overflow == Overflow::kDrop; }
   // May the ranks of a node write and read the caller's windows? Not with masks: a rank that was given up on may write late.
-  bool may_work_in_place() const { return !config_.enable_mask; }
+  bool may_work_in_place() const { return !config_.enable_mask && config_.zero_copy != ZeroCopy::kOff; }
   HtRecord record_layout(int topk) const;
   uint64_t num_rail_rows() const override;
   // Of eager groups, whose slots have no other bound.

@@ -57,6 +57,15 @@ Result<std::unique_ptr<Handle>> HtHandle::create(HtGroup& group, Layout layout, 
 
 HtHandle::~HtHandle() { group_.drain(); }
 
+// A window saves a copy of every row and costs a meeting of the ranks (docs/protocol.md).
+bool HtHandle::gains_by_window(const HtOp& op) const {
+  constexpr uint64_t kSmallBytes = 256 * 1024;
+  if (!group_.may_work_in_place()) return false;
+  if (group_.zero_copy_required()) return true;
+  const int rows_per_token = std::min(topk(), group_.num_ranks());
+  return uint64_t(op.num_tokens) * uint64_t(rows_per_token) * op.token_bytes > kSmallBytes;
+}
+
 HtOp HtHandle::base_op(HtKind kind, size_t num_tokens) const {
   HtOp op = group_.new_operation();
   op.kind = kind;
@@ -109,7 +118,7 @@ Status HtHandle::dispatch(const DispatchArgs& args, StreamRef stream) {
   op.out_scales = static_cast<char*>(args.out_scales.data);
   op.out_weights = static_cast<float*>(args.out_topk_weights.data);
   op.out_idx = static_cast<int64_t*>(args.out_topk_idx.data);
-  if (args.out_tokens.window != nullptr && group_.may_work_in_place()) {
+  if (args.out_tokens.window != nullptr && gains_by_window(op)) {
     op.in_place = 1;
     op.token_windows = args.out_tokens.window->bases();
     op.token_window_id = args.out_tokens.window->id();
@@ -137,7 +146,7 @@ Status HtHandle::combine(const CombineArgs& args, StreamRef stream) {
   op.out_tokens = static_cast<char*>(args.out_tokens.data);
   op.out_weights = static_cast<float*>(args.out_topk_weights.data);
   if (args.tokens.window != nullptr && group_.may_work_in_place()) {
-    op.in_place = 1;
+    op.in_place = gains_by_window(op);
     op.token_windows = args.tokens.window->bases();
     op.token_window_id = args.tokens.window->id();
     op.token_window_offset = args.tokens.window_offset;

@@ -32,6 +32,7 @@ class HtHandle final : public Handle {
   HtHandle(HtGroup& group, Layout layout, int topk, size_t alignment)
       : Handle(group, layout, topk), group_(group), alignment_(alignment) {}
   HtOp base_op(HtKind kind, size_t num_tokens) const;
+  bool gains_by_window(const HtOp& op) const;
   int32_t* record() const { return static_cast<int32_t*>(memory()); }
 
   HtGroup& group_;

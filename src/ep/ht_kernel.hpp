@@ -23,6 +23,12 @@ SWITCHYARD_DEVICE void check_mask(HtContext<P>& c) {
   if (c.plan_is_stale()) c.spoil(c.rank(), Phase::kStalePlan);
 }
 
+// All ranks of this node were heard of in this operation: they are through with the ones before, and with my results in those.
+template <class P>
+SWITCHYARD_DEVICE void everybody_met(const HtContext<P>& c) {
+  c.p.store_relaxed(&c.group().ht_state().offered, uint64_t{0});
+}
+
 template <class P>
 SWITCHYARD_DEVICE void run_ht(const P& p, const HtOp& op) {
   HtContext<P> c(p, op);
@@ -32,6 +38,7 @@ SWITCHYARD_DEVICE void run_ht(const P& p, const HtOp& op) {
   if (op.kind == HtKind::kRoute) {
     HtRoute<P> route(c);
     run_roles(p, waiter, c.overdue, route);
+    everybody_met(c);
   } else if (has_plan(c)) {
     check_mask(c);
     HtGate<P> gate(c);
@@ -40,13 +47,15 @@ SWITCHYARD_DEVICE void run_ht(const P& p, const HtOp& op) {
       HtForward<P> forward(c, gate);
       HtDispatchReceive<P> receive(c);
       run_roles(p, waiter, c.overdue, gate, send, forward, receive);
+      everybody_met(c);
     } else {
-      HtOffer<P> offer(c);
+      HtOffer<P> offer(c, gate);
       HtResults<P> results(c);
       HtPartial<P> partial(c, results);
       HtReduce<P> reduce(c, results);
       HtReaders<P> readers(c, partial, reduce);
       run_roles(p, waiter, c.overdue, gate, offer, results, partial, reduce, readers);
+      p.store_relaxed(&op.group.ht_state().offered, op.in_place ? uint64_t{0} : c.tag);
     }
     check_mask(c);  // of those who were masked in it
   }

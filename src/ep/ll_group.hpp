@@ -18,7 +18,7 @@ class LlGroup final : public Group {
 
   // May peers write and read the caller's windows? Not with masks: a rank that was given up on may write late. And not
   // over the network, which knows the group's own windows only.
-  bool may_work_in_place() const { return !config_.enable_mask && comm_.topology().num_nodes() == 1; }
+  bool may_work_in_place() const { return !config_.enable_mask && config_.zero_copy != ZeroCopy::kOff && comm_.topology().num_nodes() == 1; }
 
   // Makes sure that the payload window holds a handle of this shape. COLLECTIVE when it has to grow.
   Status reserve(Layout layout, int topk);

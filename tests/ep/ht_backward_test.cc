@@ -53,7 +53,7 @@ TEST_P(HtBackward, MicrobatchesComeBackInTheOppositeOrder) {
       batches.push_back(std::make_unique<HtRank>(comm, ranks.stream_ref(rank_idx), scenario, mode()));
     }
     Steps steps(comm);
-    auto group = ep::Group::create(comm, group_config_for(scenarios[0].c));
+    auto group = ep::Group::create(comm, group_config_for(scenarios[0].c, mode()));
     for (auto& batch : batches) steps.ok() && steps(group) && steps(batch->open(*group.value()));
     for (int round = 0; round < 3 && steps.ok(); ++round) {
       for (auto& batch : batches) {
@@ -78,7 +78,7 @@ TEST_P(HtBackward, RunsWithoutAForwardPass) {
     Communicator& comm = ranks.comm(rank_idx);
     auto rank = std::make_unique<HtRank>(comm, ranks.stream_ref(rank_idx), scenario, mode());
     Steps steps(comm);
-    auto group = ep::Group::create(comm, group_config_for(scenario.c));
+    auto group = ep::Group::create(comm, group_config_for(scenario.c, mode()));
     steps(group) && steps(rank->open(*group.value())) && steps(rank->run_update()) &&
         steps(rank->run_dispatch(kBackward)) && steps(rank->run_combine(kBackward)) &&
         steps(rank->run_combine(kBackward)) && steps(rank->run_dispatch(kBackward));
@@ -123,7 +123,7 @@ TEST_P(HtRelocated, RunsBackwardOverTheSameMemoryWithoutAnUpdate) {
       Communicator& comm = ranks.comm(rank_idx);
       auto rank = std::make_unique<HtRank>(comm, ranks.stream_ref(rank_idx), scenario, HtMode{.windows = true});
       Steps steps(comm);
-      auto group = ep::Group::create(comm, group_config_for(scenario.c));
+      auto group = ep::Group::create(comm, group_config_for(scenario.c, {.windows = true}));
       ASSERT_TRUE(steps(group));
       const auto num_bytes = ep::Handle::memory_bytes(*group.value(), ep_layout, shape.topk);
       ASSERT_TRUE(steps(num_bytes));

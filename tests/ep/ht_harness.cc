@@ -103,7 +103,7 @@ std::string HtMode::name() const {
               recv_total ? "" : ", no total");
 }
 
-ep::GroupConfig group_config_for(const oracle::HtShape& shape) {
+ep::GroupConfig group_config_for(const oracle::HtShape& shape, const HtMode& mode) {
   ep::GroupConfig config;
   config.algorithm = ep::Algorithm::kHighThroughput;
   config.num_experts = uint32_t(shape.num_experts);
@@ -114,7 +114,9 @@ ep::GroupConfig group_config_for(const oracle::HtShape& shape) {
       round_up(std::max(shape.input_token_bytes() + shape.input_scale_bytes(), shape.combine_row_bytes()), 16));
   // Eager expert-major groups must say it; others may.
   if (shape.budget == 0) config.num_topk = uint32_t(shape.topk);
-  config.timeout_ns = 60 * kSecond;
+  config.timeout_ns = mode.timeout_ns;
+  const bool all_windows = mode.windows && mode.plain_ranks == 0;
+  config.zero_copy = mode.zero_copy.value_or(all_windows ? ep::ZeroCopy::kOn : ep::ZeroCopy::kAuto);
   return config;
 }
 
@@ -387,9 +389,7 @@ bool run_ht_round(Steps& steps, HtRank& rank, const HtMode& mode, bool updates) 
 
 std::string run_ht_case(Communicator& comm, StreamRef stream, const HtScenario& scenario, const HtMode& mode) {
   Steps steps(comm);
-  ep::GroupConfig config = group_config_for(scenario.c);
-  config.timeout_ns = mode.timeout_ns;
-  config.zero_copy = mode.zero_copy;
+  const ep::GroupConfig config = group_config_for(scenario.c, mode);
   const bool traps = !scenario.overflowing.empty();
   const HtScenario fitting = traps ? make_ht_scenario(1, oracle::fit_to_budget(scenario.c)) : HtScenario{};
   auto rank = std::make_unique<HtRank>(comm, stream, traps ? fitting : scenario, mode);

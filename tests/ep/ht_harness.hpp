@@ -3,6 +3,7 @@
 #pragma once
 #include <array>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,7 +37,6 @@ HtScenario make_ht_scenario(uint64_t seed, const oracle::HtShape& shape, oracle:
 // For failure messages: what make_ht_scenario() needs to make the case again, but the seed.
 std::string describe(const oracle::HtShape& shape, oracle::Routing routing, oracle::Fill fill, oracle::Budget budget);
 
-ep::GroupConfig group_config_for(const oracle::HtShape& shape);
 
 struct HtMode {
   bool windows = false;       // outputs and expert results in windows: rows may go straight to their place
@@ -49,11 +49,12 @@ struct HtMode {
   // Of an update; the others are not asked for.
   bool expert_counters = true, expert_offsets = true, recv_total = true;
   bool int64_counters = false;
-  ep::ZeroCopy zero_copy = ep::ZeroCopy::kAuto;
+  std::optional<ep::ZeroCopy> zero_copy = {};  // of the group; not said: windows are used however little is in them
   uint64_t timeout_ns = 60 * kSecond;
 
   std::string name() const;
 };
+ep::GroupConfig group_config_for(const oracle::HtShape& shape, const HtMode& mode = {});
 
 // One rank's side of a scenario: its buffers and the calls it makes with them. Steps only post; outputs may be checked
 // when the stream is through with them.

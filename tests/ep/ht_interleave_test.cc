@@ -50,7 +50,7 @@ class HtTrio {
         a(std::make_unique<HtRank>(comm, stream, scenarios.a, mode)),
         b(std::make_unique<HtRank>(comm, stream, scenarios.b, mode)),
         c(std::make_unique<HtRank>(comm, stream, scenarios.c, mode)),
-        group(ep::Group::create(comm, group_config_for(scenarios.a.c))) {
+        group(ep::Group::create(comm, group_config_for(scenarios.a.c, mode))) {
     if (!steps(group)) return;
     for (HtRank* rank : all()) steps.ok() && steps(rank->open(*group.value())) && steps(rank->run_update());
   }

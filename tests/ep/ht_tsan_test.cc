@@ -45,7 +45,7 @@ TEST_P(HighThroughputRounds, RepeatWithoutRacesOrDifferences) {
     HtMode mode{.windows = windows};
     auto rank = std::make_unique<HtRank>(comm, ranks.stream_ref(rank_idx), scenario, mode);
     Steps steps(comm);
-    auto group = ep::Group::create(comm, group_config_for(scenario.c));
+    auto group = ep::Group::create(comm, group_config_for(scenario.c, mode));
     steps(group) && steps(rank->open(*group.value()));
     for (int round = 0; round < share && steps.ok(); ++round) {
       rank->start_round(round);

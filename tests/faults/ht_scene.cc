@@ -110,7 +110,7 @@ class HtScene final : public Scene {
         masked_(make_masked_ht_scenario(seed, case_for(seed, options), everyone_masks(options.num_ranks, options.victim))),
         expected_(unmasked_) {}
 
-  ep::GroupConfig group_config() const override { return group_config_for(unmasked_.c); }
+  ep::GroupConfig group_config() const override { return group_config_for(unmasked_.c, mode_); }
   void equip(Communicator& comm, StreamRef stream) override {
     io_ = std::make_unique<HtRank>(comm, stream, expected_, mode_);
   }

@@ -9,6 +9,8 @@
 namespace switchyard::model {
 namespace {
 
+constexpr std::string_view kOneWriter = "a word that a courier adds to has no other writer";
+
 const char* order_name(Order order) {
   switch (order) {
     case Order::kRelaxed: return "relaxed";
@@ -44,6 +46,7 @@ void Execution::begin(bool with_trace) {
   is_cut_ = false;
   violation_.reset();
   insertions_.reset();
+  added_to_.reset();
   arena_.restore();
   memory_.begin(int(threads_.size()));
   for (auto& thread : threads_) start_thread(*thread);
@@ -111,6 +114,14 @@ bool Execution::has_news(const ThreadState& thread) const {
   return false;
 }
 
+LocationSet Execution::outdated(const ThreadState& thread) const {
+  LocationSet found;
+  for (size_t l = 0; l < thread.polls.size(); ++l) {
+    found[l] = thread.polls[l] && memory_.seen(thread.idx, int(l)) != thread.read[l];
+  }
+  return found;
+}
+
 void Execution::enabled(std::vector<Transition>& transitions) {
   transitions.clear();
   for (const auto& thread : threads_) {
@@ -162,6 +173,7 @@ uint64_t Execution::fingerprint() const {
     hash = mix(hash, thread->place);
     hash = mix(hash, thread->writes_left);
     hash = mix(hash, std::hash<LocationSet>()(thread->polls));
+    hash = mix(hash, std::hash<LocationSet>()(outdated(*thread)));
     if (thread->wait == Wait::kChoice) hash = mix(hash, uint64_t(thread->location) << 1 | uint64_t(thread->is_write));
     if (thread->wait == Wait::kIdle || thread->stale_retry) {
       hash = mix(hash, std::hash<LocationSet>()(thread->idle_polls));
@@ -269,6 +281,7 @@ uint64_t Execution::load(int thread_idx, const void* address, size_t num_bytes, 
   const uint16_t distance = await_choice(thread, location, false);
   check_ordered(thread, location, address, order);
   const uint64_t value = memory_.load(thread_idx, location, distance, order);
+  thread.read[size_t(location)] = memory_.seen(thread_idx, location);
   thread.history = mix(thread.history, value);
   if (with_trace_)
     note(thread_idx, "load ", order_name(order), " ", arena_.describe(address), " -> ", value,
@@ -284,6 +297,7 @@ void Execution::store(int thread_idx, void* address, size_t num_bytes, uint64_t 
   count_write(thread);
   check_ordered(thread, location, address, order);
   memory_.choices(thread_idx, location, true, distances_);
+  assert_that(thread_idx, !added_to_[size_t(location)], kOneWriter);
   const size_t choice = distances_.size() == 1 ? 0 : choose_(distances_.size());
   memory_.store(thread_idx, location, distances_[choice], value, order);
   wrote(thread, location);
@@ -305,6 +319,7 @@ uint64_t Execution::modify(int thread_idx, void* address, size_t num_bytes,
   const uint16_t distance = await_choice(thread, location, true);
   count_write(thread);
   const uint64_t old = memory_.modify(thread_idx, location, distance, update, order);
+  thread.read[size_t(location)] = memory_.seen(thread_idx, location);
   thread.history = mix(thread.history, old);
   wrote(thread, location);
   if (with_trace_)
@@ -375,7 +390,8 @@ void Execution::post(int thread_idx, int courier, const Errand& errand) {
   turn(thread);
   count_write(thread);
   memory_.choices(agent, location, true, distances_);
-  assert_that(thread_idx, distances_.size() == 1, "a word that a courier adds to has no other writer");
+  assert_that(thread_idx, distances_.size() == 1, kOneWriter);
+  added_to_.set(size_t(location));
   const auto add = [&](uint64_t old) { return old + errand.addend; };
   const uint64_t old = memory_.modify(agent, location, distances_[0], add, Order::kAcqRel);
   wrote(thread, location);
@@ -384,6 +400,11 @@ void Execution::post(int thread_idx, int courier, const Errand& errand) {
 
 void Execution::idle(int thread_idx) {
   ThreadState& thread = *threads_[size_t(thread_idx)];
+  if (outdated(thread).any()) {  // another round sees more, without anybody's doing
+    thread.polls.reset();
+    thread.stale_retry = false;
+    return;
+  }
   if (thread.stale_retry && thread.polls == thread.idle_polls) {
     is_cut_ = true;
     park(thread);

@@ -99,6 +99,7 @@ class Execution {
     uint64_t place = 0;        // where in its round
     uint32_t writes_left = 0;  // to shared memory
     LocationSet polls;         // read since the round began
+    std::array<uint16_t, kMaxLocations> read{};  // of each of them, the store that was read last
     LocationSet idle_polls;    // read in the round that ended in the last idle()
     bool stale_retry = false;  // since the last idle() nothing new was seen and nothing written
   };
@@ -110,6 +111,9 @@ class Execution {
   // Wakes every idle thread for which there is news. It then stands before its first load, which may still be old.
   void settle();
   bool has_news(const ThreadState& thread) const;
+  // Of the words that the thread has read in this round, those that it would read otherwise now: what it read since has told it of
+  // newer stores.
+  LocationSet outdated(const ThreadState& thread) const;
   void count_write(ThreadState& thread);
   // Is this memory that needs no choices, the agent's own or constant? Ends the execution if it is another's. The agent is
   // the thread, or a courier of its.
@@ -136,6 +140,7 @@ class Execution {
   Memory memory_;
   std::vector<std::unique_ptr<ThreadState>> threads_;
   LocationSet insertions_;
+  LocationSet added_to_;  // by a courier
   bool is_cut_ = false;
   std::optional<Violation> violation_;
   uint32_t num_operations_ = 0;

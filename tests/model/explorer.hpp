@@ -25,7 +25,8 @@
 //            - Visited states, by a 64-bit fingerprint of what threads have read so far and of what they may still see.
 //              (A collision could hide states: at 10 million states its probability is 3 in a million.)
 // SPINNING   A thread that calls idle() sleeps until one of the words it read in its last round has a store that it has
-//            not seen; only then could the next round differ. The round that follows may still return old values, but
+//            not seen; only then could the next round differ. (Or what it read later in the round has told it of such a store:
+//            then it goes on at once.) The round that follows may still return old values, but
 //            if it ends in idle() having seen nothing new, it was a repetition and the execution is cut: the same state
 //            is explored without it. So there are no infinite paths, and every value that the memory model allows is
 //            still returned in some execution. When no thread can go on and not all are finished, each waits for

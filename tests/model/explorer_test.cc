@@ -55,6 +55,22 @@ TEST(Explorer, AWaitThatIsServedEndsInEveryExecution) {
             std::nullopt);
 }
 
+TEST(Explorer, AWordThatWasReadTooEarlyIsReadAgain) {
+  // The item may be read before it is stored, and the flag after; nothing is stored after that.
+  EXPECT_EQ(fault_of(explore_waits({[](auto& p, Waits& w) {
+                                      for (;;) {
+                                        const bool has_item = p.load_relaxed(&w.item) != 0;
+                                        if (p.load_acquire(&w.flag) != 0 && has_item) break;
+                                        p.idle();
+                                      }
+                                    },
+                                    [](auto& p, Waits& w) {
+                                      p.store_relaxed(&w.item, 1);
+                                      p.store_release(&w.flag, 1);
+                                    }})),
+            std::nullopt);
+}
+
 TEST(Explorer, AReadBeforeTheLoopDoesNotHideADeadlock) {
   // The item gets news, but the loop does not read it.
   EXPECT_EQ(fault_of(explore_waits({[](auto& p, Waits& w) {

@@ -118,21 +118,28 @@ struct KernelsOf {
   }
 };
 
-template <int kTag>
+// Which of them: a mutant compiles only what its fault is in.
+enum KernelParts : unsigned { kLowLatency = 1, kHighThroughput = 2, kRuntime = 4, kAllKernels = 7 };
+
+template <int kTag, unsigned kParts = kAllKernels>
 constexpr Kernels kernels() {
   using Of = KernelsOf<kTag>;
-  return {Of::low_latency,
-          Of::high_throughput,
-          Of::lsa_barrier,
-          Of::world_barrier,
-          Of::put,
-          Of::put_value,
-          Of::wait_signal,
-          RingKernelsOf<kTag, BasicProxyRing<2>>::all(),
-          RingKernelsOf<kTag, BasicProxyRing<4>>::all(),
-          RingKernelsOf<kTag, ProxyRing>::all(),
-          Of::net_put,
-          Of::arrive};
+  Kernels some{};
+  if constexpr ((kParts & kLowLatency) != 0) some.low_latency = Of::low_latency;
+  if constexpr ((kParts & kHighThroughput) != 0) some.high_throughput = Of::high_throughput;
+  if constexpr ((kParts & kRuntime) != 0) {
+    some.lsa_barrier = Of::lsa_barrier;
+    some.world_barrier = Of::world_barrier;
+    some.put = Of::put;
+    some.put_value = Of::put_value;
+    some.wait_signal = Of::wait_signal;
+    some.ring_of_2 = RingKernelsOf<kTag, BasicProxyRing<2>>::all();
+    some.ring_of_4 = RingKernelsOf<kTag, BasicProxyRing<4>>::all();
+    some.proxy_ring = RingKernelsOf<kTag, ProxyRing>::all();
+    some.net_put = Of::net_put;
+    some.arrive = Of::arrive;
+  }
+  return some;
 }
 
 }  // namespace switchyard::model

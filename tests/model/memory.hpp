@@ -101,6 +101,8 @@ class Memory {
   // order (store, read-modify-write), as distances from what the thread has seen. Never empty.
   void choices(int thread, int location, bool is_write, std::vector<uint16_t>& distances) const;
   bool has_unseen(int thread, int location) const;
+  // The newest store that the thread can't miss any more.
+  uint16_t seen(int thread, int location) const { return views_[size_t(thread)].seen[size_t(location)]; }
 
   // REQUIRES of all three: distance is one of choices().
   uint64_t load(int thread, int location, uint16_t distance, Order order);

@@ -4,6 +4,6 @@
 
 namespace switchyard::model {
 
-Kernels SWITCHYARD_MUTANT_FUNCTION() { return kernels<SWITCHYARD_MUTANT_TAG>(); }
+Kernels SWITCHYARD_MUTANT_FUNCTION() { return kernels<SWITCHYARD_MUTANT_TAG, SWITCHYARD_MUTANT_PARTS>(); }
 
 }  // namespace switchyard::model

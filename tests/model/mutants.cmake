@@ -33,6 +33,15 @@ function(switchyard_mutant name header scenario faults old new)
   set(folder ${CMAKE_CURRENT_BINARY_DIR}/mutants/${name})
   switchyard_write_if_different(${folder}/${header} "${mutated}")
 
+  set(parts kRuntime)
+  if(header MATCHES "^ep/ll_")
+    set(parts kLowLatency)
+  elseif(header MATCHES "^ep/(ht|rail)_")
+    set(parts kHighThroughput)
+  elseif(header MATCHES "^ep/")
+    set(parts kLowLatency|kHighThroughput)
+  endif()
+
   list(LENGTH SWITCHYARD_MUTANTS num_mutants)
   math(EXPR tag "${num_mutants} + 1")
   add_library(model_mutant_${name} OBJECT mutant.cc)
@@ -40,7 +49,7 @@ function(switchyard_mutant name header scenario faults old new)
   target_include_directories(model_mutant_${name} PRIVATE ${CMAKE_SOURCE_DIR}/tests)
   target_link_libraries(model_mutant_${name} PRIVATE switchyard_flags)
   target_compile_definitions(model_mutant_${name} PRIVATE SWITCHYARD_MUTANT_FUNCTION=mutant_${name}
-    SWITCHYARD_MUTANT_TAG=${tag})
+    SWITCHYARD_MUTANT_TAG=${tag} SWITCHYARD_MUTANT_PARTS=${parts})
   target_compile_options(model_mutant_${name} PRIVATE -O1 -g0 -w)  # there are many, and they are not to be fixed
 
   set(SWITCHYARD_MUTANTS ${SWITCHYARD_MUTANTS} $<TARGET_OBJECTS:model_mutant_${name}> PARENT_SCOPE)
@@ -193,7 +202,12 @@ switchyard_mutant(given_up_without_a_mask ep/peer_context.hpp SuspectedRank "dat
 # --- high throughput: on one node ---
 
 switchyard_mutant(ht_consent_not_awaited ep/ht_dispatch.hpp FlatDispatchesInPlace "data race|assertion"
-  [[open_ = c_.failed() || c_.all_consented(next_peer_);]] [[open_ = c_.all_consented(next_peer_) || told_;]])
+  [[open_ = c_.failed() || c_.follows_its_plan() || c_.all_consented(next_peer_);]]
+  [[open_ = c_.all_consented(next_peer_) || told_;]])
+switchyard_mutant(ht_consent_not_awaited_after_any_update ep/ht_context.hpp FlatDispatches "data race|assertion"
+  [[plan_tag(p, op) + 1 == tag;]] [[plan_tag(p, op) < tag;]])
+switchyard_mutant(ht_consent_not_awaited_of_outputs ep/ht_context.hpp UpdatesAndUseInPlace "data race|assertion|bad access"
+  [[op.kind == HtKind::kDispatch && op.token_window_id == 0 && group()]] [[op.kind == HtKind::kDispatch && group()]])
 switchyard_mutant(ht_consent_relaxed ep/ht_context.hpp FlatDispatchesInPlace "data race"
   [[p.store_release(&line->consent, tag);]] [[p.store_relaxed(&line->consent, tag);]])
 switchyard_mutant(ht_operation_told_again ep/ht_context.hpp FlatThroughInboxes "data race"
@@ -218,6 +232,8 @@ switchyard_mutant(ht_results_not_awaited ep/ht_combine.hpp FlatCombines "data ra
 switchyard_mutant(ht_readers_not_awaited ep/ht_combine.hpp FlatCombinesInPlace "data race"
   [[if (c_.await(next_peer_, &c_.heard(next_peer_)->done, c_.tag, Phase::kReaders, true) == Await::kNotYet) return false;]]
   [[]])
+switchyard_mutant(ht_outbox_not_awaited ep/ht_combine.hpp FlatCombines "data race|assertion"
+  [[if (p_.load_relaxed(&c_.group().ht_state().offered) != 0 && !gate_.done()) return false;]] [[]])
 switchyard_mutant(ht_done_before_the_sums ep/ht_combine.hpp FlatCombinesInPlace "data race"
   [[if (!partial_.done() || !reduce_.done()) return false;]] [[if (!partial_.done()) return false;]])
 switchyard_mutant(ht_done_relaxed ep/ht_combine.hpp FlatCombinesInPlace "data race"
@@ -283,7 +299,7 @@ switchyard_mutant(row_given_back_before_it_is_drained ep/ht_dispatch.hpp RailOfR
   [[    p_.drain();  // before the row is given back]] [[]])
 switchyard_mutant(sum_given_back_before_it_is_drained ep/ht_combine.hpp RailOfSums "data race"
   [[      p_.drain();  // before the sum is given back]] [[]])
-switchyard_mutant(sums_not_awaited_before_the_next_ones ep/ht_combine.hpp TwoNodesCombines "data race|assertion|bad access"
+switchyard_mutant(sums_not_awaited_before_the_next_ones ep/ht_combine.hpp TwoNodesCombinesInPlace "data race|assertion|bad access"
   [[    if (sender.drained() == Await::kNotYet) return false;]] [[]])
 switchyard_mutant(sum_not_awaited ep/ht_combine.hpp SumsBothWays "data race|assertion"
   [[if (node >= 0 && stream_from(node).ready() == Await::kNotYet) return false;]] [[]])
