@@ -340,8 +340,13 @@ class HtReduce {
   bool done_ = false;
 };
 
-// A caller's results may be overwritten when everybody on the node has read them. Those in the outbox are awaited by whoever writes
-// there next: until then everybody has met anyway.
+// A rank's results may be overwritten when everybody on its node has read them. Those in the outbox need not be awaited here: until
+// it is written again everybody has met anyway, unless ranks are masked meanwhile.
+template <class P>
+SWITCHYARD_DEVICE bool awaits_readers(const HtContext<P>& c) {
+  return c.op.in_place || c.group().masks_enabled;
+}
+
 template <class P>
 class HtReaders {
  public:
@@ -361,7 +366,7 @@ class HtReaders {
       }
       told_ = true;
     }
-    for (; next_peer_ < c_.group().end_local() && c_.op.in_place; ++next_peer_) {
+    for (; next_peer_ < c_.group().end_local() && awaits_readers(c_); ++next_peer_) {
       if (c_.await(next_peer_, &c_.heard(next_peer_)->done, c_.tag, Phase::kReaders, true) == Await::kNotYet) return false;
     }
     return done_ = true;

@@ -55,7 +55,7 @@ SWITCHYARD_DEVICE void run_ht(const P& p, const HtOp& op) {
       HtReduce<P> reduce(c, results);
       HtReaders<P> readers(c, partial, reduce);
       run_roles(p, waiter, c.overdue, gate, offer, results, partial, reduce, readers);
-      p.store_relaxed(&op.group.ht_state().offered, op.in_place ? uint64_t{0} : c.tag);
+      p.store_relaxed(&op.group.ht_state().offered, awaits_readers(c) ? uint64_t{0} : c.tag);
     }
     check_mask(c);  // of those who were masked in it
   }

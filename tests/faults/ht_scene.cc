@@ -101,11 +101,16 @@ oracle::HtCase case_for(uint64_t seed, const LifeOptions& options) {
   return c;
 }
 
+// With masks nobody writes to another's output, so that it can't be required.
+std::optional<ep::ZeroCopy> zero_copy_of(const LifeOptions& options) {
+  return options.masks ? std::optional(ep::ZeroCopy::kAuto) : std::nullopt;
+}
+
 // Update, dispatch and combine; and, where varied, a backward pass.
 class HtScene final : public Scene {
  public:
   HtScene(uint64_t seed, const LifeOptions& options)
-      : mode_{.windows = options.windows},
+      : mode_{.windows = options.windows, .zero_copy = zero_copy_of(options)},
         unmasked_(make_masked_ht_scenario(seed, case_for(seed, options), masks_of_pairs(options.num_ranks, 0))),
         masked_(make_masked_ht_scenario(seed, case_for(seed, options), everyone_masks(options.num_ranks, options.victim))),
         expected_(unmasked_) {}
