@@ -24,6 +24,7 @@ class HtContext : public PeerContext<P> {
   using Peers::num_ranks;
   using Peers::p;
   using Peers::put;
+  using Peers::put_failed;
   using Peers::rank;
   using Peers::remote;
   using Peers::tag;
@@ -95,7 +96,7 @@ class HtContext : public PeerContext<P> {
       const uint64_t place = offsetof(PeerLine, about);
       if (!put(peer, group().control_id, group().control_layout.line(bank, rank()) + place,
                group().control_layout.told(bank, peer) + place, sizeof(uint64_t), bank, &PeerLine::consent, tag)) {
-        lose(peer, Phase::kNetwork);
+        put_failed(peer);
       }
     });
   }

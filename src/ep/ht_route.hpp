@@ -119,7 +119,7 @@ class HtRoute {
     if (!c_.put(peer, c_.group().control_id, layout.board(c_.bank, c_.rank()) + first,
                 layout.told_board(c_.bank, peer) + first, uint64_t(board_.stride()) * sizeof(int32_t), c_.bank, word,
                 c_.tag)) {
-      c_.lose(peer, Phase::kNetwork);
+      c_.put_failed(peer);
     }
   }
   SWITCHYARD_DEVICE int32_t heard(int peer, int word) const { return p_.read(c_.board_at(c_.rank(), peer) + word); }

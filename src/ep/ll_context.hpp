@@ -15,7 +15,7 @@ class LlContext : public PeerContext<P> {
   using Peers::bank;
   using Peers::copy_of_told;
   using Peers::heard;
-  using Peers::lose;
+  using Peers::put_failed;
   using Peers::masked;
   using Peers::num_ranks;
   using Peers::p;
@@ -65,7 +65,7 @@ class LlContext : public PeerContext<P> {
   // Rows from my `from` to the peer's `to` in the payload window, then the arrival.
   SWITCHYARD_DEVICE void tell_remote_arrival(int peer, uint32_t num_rows, uint32_t flags, uint64_t from, uint64_t to,
                                              uint64_t num_bytes) const {
-    if (num_bytes > 0 && !put(peer, group().payload_id, to, from, num_bytes, bank, nullptr, 0)) return lose(peer, Phase::kNetwork);
+    if (num_bytes > 0 && !put(peer, group().payload_id, to, from, num_bytes, bank, nullptr, 0)) return put_failed(peer);
     PeerLine* copy = copy_of_told(peer, bank);
     p.write(&copy->num_rows, num_rows);
     p.write(&copy->flags, flags);
@@ -75,7 +75,7 @@ class LlContext : public PeerContext<P> {
     const bool told_it =
         put(peer, group().control_id, group().control_layout.line(bank, rank()) + first,
             group().control_layout.told(bank, peer) + first, offsetof(PeerLine, done) - first, bank, &PeerLine::arrival, tag);
-    if (!told_it) lose(peer, Phase::kNetwork);
+    if (!told_it) put_failed(peer);
   }
 
  private:

@@ -130,6 +130,12 @@ class PeerContext {
     }
   }
 
+  // A put to the peer failed. With masks that is for the waits to find: what the peer had to say before may be there, and then it
+  // was not missing in this operation.
+  SWITCHYARD_DEVICE void put_failed(int peer) const {
+    if (!group_.masks_enabled) lose(peer, Phase::kNetwork);
+  }
+
   // A peer was masked because it was missing; or others gave up on this rank without its noticing, and what it got since is
   // not to be trusted.
   SWITCHYARD_DEVICE void raise_async_error() const { p.store_relaxed(&group_.report->async_error, uint64_t{1}); }

@@ -78,7 +78,7 @@ class RailSender {
     if (c_.masked(peer_)) return;
     if (!c_.put(peer_, c_.group().payload_id, layout.transit(c_.rank()) + offset, layout.departure(peer_) + offset,
                  num_bytes, c_.bank, &PeerLine::rail_sent, RailStamp::of(c_.tag, end_.num_sent, last, last && end_.lacking))) {
-      c_.lose(peer_, Phase::kNetwork);
+      c_.put_failed(peer_);
     }
     SWITCHYARD_KERNEL_FAILPOINT("ht.rail.after_put");
   }
@@ -130,7 +130,7 @@ class RailReceiver {
     ++end_.num_taken;
     if (end_.num_taken % ring_.rows_per_chunk() != 0 && !over()) return;
     const uint64_t stamp = RailStamp::of(c_.tag, end_.num_taken, false);
-    if (!c_.tell_remote(peer_, c_.bank, &PeerLine::rail_taken, stamp)) c_.lose(peer_, Phase::kNetwork);
+    if (!c_.tell_remote(peer_, c_.bank, &PeerLine::rail_taken, stamp)) c_.put_failed(peer_);
   }
   SWITCHYARD_DEVICE int peer() const { return peer_; }
   SWITCHYARD_DEVICE uint64_t num_taken() const { return end_.num_taken; }
