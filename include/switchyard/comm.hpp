@@ -36,6 +36,9 @@ class Comm {
  public:
   // COLLECTIVE. Rank, size and meeting point from the launcher's environment (docs/env.md).
   static Comm from_environment();
+  // COLLECTIVE. The ranks meet at `store`: file:///absolute/path, or tcp://host:port of rank 0's host, which beyond loopback needs
+  // the job's key.
+  static Comm from_store(const std::string& store, int rank, int num_ranks, const std::string& job_key = "");
   // COLLECTIVE. BLOCKING: until every rank came, at most SWITCHYARD_TIMEOUT_MS.
   Comm(const UniqueIdBytes& id, int rank, int num_ranks);
   ~Comm();
@@ -56,6 +59,11 @@ class Comm {
   DeviceComm device_comm(const DeviceCommRequirements& requirements) const;
   // Ends every wait of this rank; peers are told. Returns at once.
   void abort(const std::string& reason) const;
+  // Throws what ended this communicator, if anything did.
+  void check_async_error() const;
+  // Streams that the calling thread makes from now on are pinned as this rank's (SWITCHYARD_PIN). The thread that made the
+  // communicator needs no call.
+  void claim_thread() const;
 
   Communicator& internal() const { return *comm_; }
 
@@ -95,6 +103,13 @@ class HostStream {
   void launch(std::function<void(const HostPlatform&)> kernel);
   // BLOCKING  until everything launched so far has run, at most timeout_ns; throws what failed.
   void synchronize(uint64_t timeout_ns = 60'000'000'000);
+  // BLOCKING  as synchronize(), but says whether everything has run, and throws nothing.
+  bool wait_for(uint64_t timeout_ns);
+  // The first failure so far, which synchronize() throws again and again until somebody takes it.
+  Status take_error();
+  // How many tasks this stream was ever given (an operation is one or a few), and how many of these have run.
+  uint64_t num_posted() const;
+  uint64_t num_completed() const;
 
   Stream* internal() const { return stream_.get(); }
 

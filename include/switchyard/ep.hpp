@@ -14,6 +14,7 @@
 // ERRORS     switchyard::Error; a refused call has posted and written nothing.
 #pragma once
 #include <memory>
+#include <vector>
 
 #include "switchyard/comm.hpp"
 #include "switchyard/ep/config.hpp"
@@ -30,8 +31,14 @@ class EpGroup {
   // COLLECTIVE. Waits for what was launched and for the other ranks.
   ~EpGroup();
   EpGroup(EpGroup&&) noexcept;
+  // COLLECTIVE. What the destructor does, but throws what went wrong. REQUIRES  no handles; only the destructor afterwards.
+  void close();
 
   int num_local_experts() const;
+  // This rank's experts, by their numbers among all, in the order of the layouts.
+  std::vector<int> local_experts() const;
+  // Must dispatch look at how many rows come before it can start (high throughput without a budget)?
+  bool is_eager() const;
   // Rows of one expert's block of an expert-major tensor.
   size_t rows_per_expert() const;
   // Touched memory that the library holds for this group on this rank.
@@ -56,6 +63,8 @@ class EpHandle {
   EpHandle(EpGroup& group, Layout layout, int topk, const HandleConfig& config = {});
   ~EpHandle();
   EpHandle(EpHandle&&) noexcept;
+  // Of HandleConfig::memory, at least.
+  static size_t memory_bytes(const EpGroup& group, Layout layout, int topk);
 
   // Low latency: remembers where the indices are, and dispatch and combine read them in stream order.
   void update(const Tensor& topk_idx);
@@ -69,5 +78,9 @@ class EpHandle {
  private:
   std::unique_ptr<Handle> handle_;
 };
+
+// Multiplies each row by its weight: float32 weights [rows], tokens [rows, hidden] of FP32, FP16 or BF16, in place where out is tokens.
+// Computed in FP32 and rounded once. What a caller owes to a high-throughput combine.
+void weigh_rows(const Tensor& tokens, const Tensor& weights, const Tensor& out);
 
 }  // namespace switchyard::ep

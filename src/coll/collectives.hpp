@@ -25,12 +25,6 @@
 
 namespace switchyard::coll {
 
-// What all_to_all_v() sends to one rank, or gets from it, in elements of the buffer.
-struct Part {
-  size_t offset;
-  size_t num_elements;
-};
-
 // A send to one rank, or a receive from it.
 struct PairCall {
   bool is_send;

@@ -4,11 +4,10 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "switchyard/coll/config.hpp"
 #include "switchyard/numeric.hpp"
 
 namespace switchyard::coll {
-
-enum class ReduceOp : int32_t { kSum = 0, kProd = 1, kMax = 2, kMin = 3, kAvg = 4 };
 
 struct Reduction {
   DType dtype;

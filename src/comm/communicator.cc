@@ -88,9 +88,14 @@ Result<std::unique_ptr<Communicator>> Communicator::create(const UniqueId& id, i
   std::unique_ptr<Communicator> comm(
       new Communicator(std::make_shared<Job>(std::move(bootstrap)), id.job_id, Bootstrap::kWorldCommId, std::move(members), rank, runtime, options));
   SWITCHYARD_TRY(comm->join());
-  const RankRange neighbours = comm->machine_ranks();
-  set_this_threads_share({rank - neighbours.first, neighbours.count});
+  comm->claim_thread();
   return comm;
+}
+
+void Communicator::claim_thread() const {
+  const RankRange neighbours = machine_ranks();
+  set_this_threads_share({rank_ - neighbours.first, neighbours.count});
+  set_failpoint_rank(rank_);
 }
 
 // Learns who is where, then who has to be watched and who passes descriptors to whom.

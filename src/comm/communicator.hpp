@@ -82,6 +82,9 @@ class Communicator {
   uint64_t id() const { return comm_id_; }
   Deadline deadline() const { return Deadline::after_ns(timeout_ns_); }
 
+  // Streams of the calling thread are this rank's from now on (pin.hpp); create() does so for its caller.
+  void claim_thread() const;
+
   // COLLECTIVE. Ranks of one colour form a communicator, ordered by (key, rank); a negative colour gives none.
   Result<std::unique_ptr<Communicator>> split(int color, int key);
   // COLLECTIVE. Returns when every rank came.

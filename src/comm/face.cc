@@ -2,6 +2,8 @@
 #include "switchyard/comm.hpp"
 
 #include <cstring>
+#include <map>
+#include <optional>
 
 #include "base/env.hpp"
 #include "base/log.hpp"
@@ -25,6 +27,13 @@ T take(Result<T> result) {
   return std::move(result).value();
 }
 
+std::unique_ptr<Communicator> join(const EnvGetter& environment) {
+  const LaunchEnv launch = take(read_launch_env(environment));
+  const Deadline deadline = Deadline::after_ns(env().timeout_ms * kMillisecond);
+  const UniqueId id = take(rendezvous(launch, environment, deadline));
+  return take(Communicator::create(id, launch.rank, launch.num_ranks, {}));
+}
+
 }  // namespace
 
 UniqueIdBytes make_unique_id() {
@@ -46,12 +55,19 @@ Comm::Comm(const UniqueIdBytes& bytes, int rank, int num_ranks) {
   comm_ = take(Communicator::create(id, rank, num_ranks, {}));
 }
 
-Comm Comm::from_environment() {
-  const EnvGetter environment = process_environment();
-  const LaunchEnv launch = take(read_launch_env(environment));
-  const Deadline deadline = Deadline::after_ns(env().timeout_ms * kMillisecond);
-  const UniqueId id = take(rendezvous(launch, environment, deadline));
-  return Comm(take(Communicator::create(id, launch.rank, launch.num_ranks, {})));
+Comm Comm::from_environment() { return Comm(join(process_environment())); }
+
+Comm Comm::from_store(const std::string& store, int rank, int num_ranks, const std::string& job_key) {
+  // As if a launcher had said it; what else is in the environment does not count.
+  const std::map<std::string, std::string> said = {{"SWITCHYARD_RANK", std::to_string(rank)},
+                                                   {"SWITCHYARD_NUM_RANKS", std::to_string(num_ranks)},
+                                                   {"SWITCHYARD_STORE", store},
+                                                   {"SWITCHYARD_JOB_KEY", job_key}};
+  return Comm(join([&](const char* name) -> std::optional<std::string> {
+    const auto found = said.find(name);
+    if (found == said.end() || found->second.empty()) return std::nullopt;
+    return found->second;
+  }));
 }
 
 int Comm::rank() const { return comm_->rank(); }
@@ -68,6 +84,8 @@ DeviceComm Comm::device_comm(const DeviceCommRequirements& requirements) const {
   return take(comm_->create_device_comm(requirements));
 }
 void Comm::abort(const std::string& reason) const { comm_->abort(reason); }
+void Comm::check_async_error() const { check(comm_->async_error()); }
+void Comm::claim_thread() const { comm_->claim_thread(); }
 
 SymmetricMemory::SymmetricMemory(const Comm& comm, size_t num_bytes)
     : comm_(&comm.internal()), data_(take(comm_->runtime().allocate(num_bytes))), num_bytes_(num_bytes), window_(nullptr) {
@@ -106,5 +124,13 @@ void HostStream::launch(std::function<void(const HostPlatform&)> kernel) {
 }
 
 void HostStream::synchronize(uint64_t timeout_ns) { check(stream_->synchronize(Deadline::after_ns(timeout_ns))); }
+bool HostStream::wait_for(uint64_t timeout_ns) {
+  const uint64_t posted = stream_->posted();
+  static_cast<void>(stream_->synchronize(Deadline::after_ns(timeout_ns)));  // what failed is synchronize()'s to tell
+  return stream_->completed() >= posted;
+}
+Status HostStream::take_error() { return stream_->take_error(); }
+uint64_t HostStream::num_posted() const { return stream_->posted(); }
+uint64_t HostStream::num_completed() const { return stream_->completed(); }
 
 }  // namespace switchyard

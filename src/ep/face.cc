@@ -2,6 +2,7 @@
 #include "ep/group.hpp"
 #include "ep/handle.hpp"
 #include "switchyard/ep.hpp"
+#include "switchyard/numeric.hpp"
 
 namespace switchyard::ep {
 namespace {
@@ -24,7 +25,16 @@ EpGroup::EpGroup(const Comm& comm, const GroupConfig& config) : group_(take(Grou
 EpGroup::~EpGroup() = default;
 EpGroup::EpGroup(EpGroup&&) noexcept = default;
 
+void EpGroup::close() {
+  if (const int num_handles = group_->num_handles(); num_handles > 0) {
+    throw Error(Status::invalid_usage(text("the group still has ", num_handles, " handles: destroy them first")));
+  }
+  check(group_->close());
+}
+
 int EpGroup::num_local_experts() const { return group_->num_local_experts(group_->rank()); }
+std::vector<int> EpGroup::local_experts() const { return group_->local_experts(); }
+bool EpGroup::is_eager() const { return !group_->is_low_latency() && group_->config().max_recv_tokens_per_rank == 0; }
 size_t EpGroup::rows_per_expert() const { return group_->rows_per_expert(); }
 size_t EpGroup::memory_bytes() const { return group_->memory_bytes(); }
 void EpGroup::mask_query(int32_t* device_mask, const HostStream& stream) {
@@ -42,6 +52,10 @@ EpHandle::EpHandle(EpGroup& group, Layout layout, int topk, const HandleConfig& 
 EpHandle::~EpHandle() = default;
 EpHandle::EpHandle(EpHandle&&) noexcept = default;
 
+size_t EpHandle::memory_bytes(const EpGroup& group, Layout layout, int topk) {
+  return take(Handle::memory_bytes(group.internal(), layout, topk));
+}
+
 void EpHandle::update(const Tensor& topk_idx) { check(handle_->update(topk_idx)); }
 void EpHandle::update(const Tensor& topk_idx, const LayoutInfo& info, const HostStream& stream) {
   check(handle_->update(topk_idx, info, ref(stream)));
@@ -49,5 +63,38 @@ void EpHandle::update(const Tensor& topk_idx, const LayoutInfo& info, const Host
 void EpHandle::dispatch(const DispatchArgs& args, const HostStream& stream) { check(handle_->dispatch(args, ref(stream))); }
 void EpHandle::combine(const CombineArgs& args, const HostStream& stream) { check(handle_->combine(args, ref(stream))); }
 void EpHandle::complete(const HostStream& stream) { check(handle_->complete(ref(stream))); }
+
+namespace {
+
+template <DType kType>
+void weigh(const Tensor& tokens, const float* weights, const Tensor& out) {
+  using Stored = typename Element<kType>::Storage;
+  const size_t hidden = tokens.sizes[1];
+  for (size_t row = 0; row < tokens.sizes[0]; ++row) {
+    const Stored* from = static_cast<const Stored*>(tokens.data) + row * hidden;
+    Stored* to = static_cast<Stored*>(out.data) + row * hidden;
+    for (size_t i = 0; i < hidden; ++i) to[i] = Element<kType>::encode(Element<kType>::decode(from[i]) * weights[row]);
+  }
+}
+
+}  // namespace
+
+void weigh_rows(const Tensor& tokens, const Tensor& weights, const Tensor& out) {
+  const bool fits = tokens.num_dims == 2 && weights.num_dims == 1 && weights.sizes[0] == tokens.sizes[0] &&
+                    weights.dtype == DType::kFloat32 && out.num_dims == 2 && out.sizes == tokens.sizes &&
+                    out.dtype == tokens.dtype;
+  if (!fits) {
+    throw Error(Status::invalid_argument(text("tokens is ", tokens.shape_text(), ", weights ", weights.shape_text(), ", out ",
+                                              out.shape_text(), ": must be [rows, hidden], [rows] float32 and as tokens")));
+  }
+  const auto* numbers = static_cast<const float*>(weights.data);
+  switch (tokens.dtype) {
+    case DType::kFloat32: return weigh<DType::kFloat32>(tokens, numbers, out);
+    case DType::kFloat16: return weigh<DType::kFloat16>(tokens, numbers, out);
+    case DType::kBfloat16: return weigh<DType::kBfloat16>(tokens, numbers, out);
+    default:
+      throw Error(Status::invalid_argument(text("tokens is ", tokens.shape_text(), ", must be float32, float16 or bfloat16")));
+  }
+}
 
 }  // namespace switchyard::ep

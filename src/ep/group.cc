@@ -293,6 +293,14 @@ Status Group::describe_failure(uint64_t word) const {
   return Status::internal(text("unknown failure ", word));
 }
 
+std::vector<int> Group::local_experts() const {
+  std::vector<int> experts(size_t(num_local_experts(rank())));
+  for (int expert = 0; expert < num_experts(); ++expert) {
+    if (placement_.owner[size_t(expert)] == rank()) experts[size_t(placement_.local[size_t(expert)])] = expert;
+  }
+  return experts;
+}
+
 size_t Group::memory_bytes() const {
   // Windows are sparse files: count the blocks that were ever touched.
   size_t total = 0;

@@ -40,6 +40,8 @@ class Group : protected OperationObserver {
   int max_tokens() const { return int(config_.max_tokens_per_rank); }
   int num_experts() const { return int(config_.num_experts); }
   int num_local_experts(int rank) const { return placement_.num_local[size_t(rank)]; }
+  // Those of this rank, in local order.
+  std::vector<int> local_experts() const;
   // Rows of one expert's block of a low-latency expert-major tensor.
   size_t rows_per_expert() const { return size_t(num_ranks()) * size_t(max_tokens()); }
   bool zero_copy_required() const { return config_.zero_copy == ZeroCopy::kOn; }

@@ -1,0 +1,150 @@
+// What the files of the binding share: who owns native objects, how tensors are kept while operations use them, and how a wait lets
+// Python go on. The binding converts, releases the GIL and translates errors; what is allowed is the library's to say.
+#pragma once
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <future>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "switchyard/coll.hpp"
+#include "switchyard/ep.hpp"
+
+namespace switchyard::python {
+
+namespace py = pybind11;
+
+// One for each C++ header.
+void bind_status(py::module_& module);
+void bind_tensor(py::module_& module);
+void bind_comm(py::module_& module);
+void bind_coll(py::module_& module);
+void bind_ep(py::module_& module);
+
+// A wait that ended before what it waited for: switchyard.TimeoutError.
+struct TimedOut : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+// A native object that Python closes. A forked child has none of its threads: there it is left alone.
+template <class T>
+class Owned {
+ public:
+  Owned(std::string name, std::unique_ptr<T> value) : name_(std::move(name)), value_(std::move(value)) {}
+  Owned(Owned&&) noexcept = default;
+  ~Owned() { reset(); }
+
+  T& operator*() const {
+    if (value_ == nullptr) throw Error(Status::invalid_usage("the " + name_ + " is closed"));
+    if (getpid() != owner_pid_) throw Error(Status::invalid_usage("the " + name_ + " was made before fork(), in the parent"));
+    return *value_;
+  }
+  T* operator->() const { return &**this; }
+  bool closed() const { return value_ == nullptr; }
+  void reset() {
+    if (getpid() != owner_pid_) static_cast<void>(value_.release());
+    value_.reset();
+  }
+
+ private:
+  std::string name_;
+  std::unique_ptr<T> value_;
+  pid_t owner_pid_ = getpid();
+};
+
+// Python's signal handlers run when a wait gives Python this often a chance.
+constexpr std::chrono::milliseconds kSlice{50};
+
+// Throws what a signal handler raised: KeyboardInterrupt, as a rule. REQUIRES  the GIL.
+inline void check_signals() {
+  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+}
+
+// Runs a blocking call on a thread of its own, and meanwhile looks for signals here. When a handler raises, end_early() makes the
+// call return; without one the call is left to its own deadline, and what it makes is thrown away.
+template <class Call>
+auto interruptible(Call call, const std::function<void()>& end_early) -> decltype(call()) {
+  auto task = std::make_shared<std::packaged_task<decltype(call())()>>(std::move(call));
+  auto result = task->get_future();
+  std::thread worker([task = std::move(task)] { (*task)(); });
+  for (;;) {
+    {
+      const py::gil_scoped_release released;
+      if (result.wait_for(kSlice) == std::future_status::ready) {
+        worker.join();
+        break;
+      }
+    }
+    if (PyErr_CheckSignals() == 0) continue;
+    py::error_already_set raised;
+    if (end_early) {
+      const py::gil_scoped_release released;
+      end_early();
+      worker.join();
+    } else {
+      worker.detach();
+    }
+    throw raised;
+  }
+  return result.get();
+}
+
+// A tensor and what keeps its memory alive.
+struct PyTensor {
+  ep::Tensor tensor;
+  py::object owner;
+  bool writable = true;
+};
+
+// An in-order queue, and the Python objects that what is queued still uses.
+class PyStream {
+ public:
+  PyStream() : stream_("stream", std::make_unique<HostStream>()) {}
+
+  HostStream& operator*() const { return *stream_; }
+  HostStream* operator->() const { return &*stream_; }
+  bool closed() const { return stream_.closed(); }
+
+  // The objects stay alive until everything posted so far has run. REQUIRES  the GIL.
+  void hold(std::vector<py::object> objects);
+  void release_finished();
+  // BLOCKING  until everything posted so far has run; throws what failed since the last time. No limit: operations have their own.
+  void synchronize(std::optional<double> timeout_s);
+  bool idle() const { return stream_.closed() || stream_->num_completed() == stream_->num_posted(); }
+  // BLOCKING  until it is idle.
+  void close() {
+    {
+      const py::gil_scoped_release released;
+      stream_.reset();
+    }
+    held_.clear();
+  }
+
+ private:
+  struct Held {
+    uint64_t num_posted;
+    std::vector<py::object> objects;
+  };
+  Owned<HostStream> stream_;
+  std::deque<Held> held_;
+};
+
+using PyComm = Owned<Comm>;
+using PyMemory = Owned<SymmetricMemory>;
+
+// End a wait of this communicator: what else would, the user no longer wants to wait for.
+inline std::function<void()> aborting(const PyComm& comm) {
+  return [&comm = *comm] { comm.abort("interrupted by a signal"); };
+}
+
+}  // namespace switchyard::python

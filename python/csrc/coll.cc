@@ -1,0 +1,84 @@
+// switchyard/coll.hpp: collectives.
+#include "switchyard/coll.hpp"
+
+#include "binding.hpp"
+
+namespace switchyard::python {
+namespace {
+
+using coll::CollGroup;
+using coll::Part;
+using coll::ReduceOp;
+using PyColl = Owned<CollGroup>;
+using Counts = std::vector<size_t>;
+
+// Posts a call that uses two tensors.
+template <class Call>
+void post(const PyTensor& in, const PyTensor& out, PyStream& stream, Call call) {
+  if (!out.writable) throw Error(Status::invalid_argument("out is read-only"));
+  {
+    HostStream& target = *stream;
+    const py::gil_scoped_release released;
+    call(in.tensor.data, out.tensor.data, in.tensor.dtype, target);
+  }
+  stream.hold({in.owner, out.owner});
+}
+
+std::vector<Part> side_by_side(const Counts& counts) {
+  std::vector<Part> parts;
+  size_t offset = 0;
+  for (const size_t count : counts) {
+    parts.push_back({offset, count});
+    offset += count;
+  }
+  return parts;
+}
+
+}  // namespace
+
+void bind_coll(py::module_& module) {
+  py::class_<PyColl>(module, "Collectives")
+      .def(py::init([](const PyComm& comm) {
+        return PyColl("communicator", interruptible([&] { return std::make_unique<CollGroup>(*comm); }, aborting(comm)));
+      }))
+      .def("all_gather",
+           [](const PyColl& self, const PyTensor& in, const PyTensor& out, size_t num_elements, PyStream& stream) {
+             post(in, out, stream, [&](const void* from, void* to, DType dtype, const HostStream& target) {
+               self->all_gather(from, to, num_elements, dtype, target);
+             });
+           })
+      .def("all_reduce",
+           [](const PyColl& self, const PyTensor& in, const PyTensor& out, size_t num_elements, int op, PyStream& stream) {
+             post(in, out, stream, [&](const void* from, void* to, DType dtype, const HostStream& target) {
+               self->all_reduce(from, to, num_elements, dtype, ReduceOp(op), target);
+             });
+           })
+      .def("reduce_scatter",
+           [](const PyColl& self, const PyTensor& in, const PyTensor& out, size_t num_elements, int op, PyStream& stream) {
+             post(in, out, stream, [&](const void* from, void* to, DType dtype, const HostStream& target) {
+               self->reduce_scatter(from, to, num_elements, dtype, ReduceOp(op), target);
+             });
+           })
+      .def("broadcast",
+           [](const PyColl& self, const PyTensor& in, const PyTensor& out, size_t num_elements, int root, PyStream& stream) {
+             post(in, out, stream, [&](const void* from, void* to, DType dtype, const HostStream& target) {
+               self->broadcast(from, to, num_elements, dtype, root, target);
+             });
+           })
+      .def("all_to_all",
+           [](const PyColl& self, const PyTensor& in, const PyTensor& out, size_t num_elements, PyStream& stream) {
+             post(in, out, stream, [&](const void* from, void* to, DType dtype, const HostStream& target) {
+               self->all_to_all(from, to, num_elements, dtype, target);
+             });
+           })
+      .def("all_to_all_v",
+           [](const PyColl& self, const PyTensor& in, const Counts& sent, const PyTensor& out, const Counts& received,
+              PyStream& stream) {
+             post(in, out, stream, [&](const void* from, void* to, DType dtype, const HostStream& target) {
+               self->all_to_all_v(from, side_by_side(sent), to, side_by_side(received), dtype, target);
+             });
+           })
+      .def("close", &PyColl::reset);
+}
+
+}  // namespace switchyard::python

@@ -1,0 +1,122 @@
+// switchyard/comm.hpp: communicators, symmetric memory, streams.
+#include "switchyard/comm.hpp"
+
+#include <cstring>
+
+#include "binding.hpp"
+
+namespace switchyard::python {
+
+void PyStream::hold(std::vector<py::object> objects) {
+  release_finished();
+  held_.push_back({stream_->num_posted(), std::move(objects)});
+}
+
+void PyStream::release_finished() {
+  const uint64_t completed = stream_->num_completed();
+  while (!held_.empty() && held_.front().num_posted <= completed) {
+    const Held finished = std::move(held_.front());  // off the list first: what goes may run Python code
+    held_.pop_front();
+  }
+}
+
+void PyStream::synchronize(std::optional<double> timeout_s) {
+  using Clock = std::chrono::steady_clock;
+  HostStream& stream = *stream_;
+  const uint64_t goal = stream.num_posted();
+  const Clock::time_point begin = Clock::now();
+  while (stream.num_completed() < goal) {
+    auto slice = std::chrono::duration_cast<std::chrono::nanoseconds>(kSlice);
+    if (timeout_s) {
+      const std::chrono::duration<double> left(*timeout_s - std::chrono::duration<double>(Clock::now() - begin).count());
+      if (left.count() <= 0) {
+        throw TimedOut(text(goal - stream.num_completed(), " of the stream's tasks have not run within ", *timeout_s, " s"));
+      }
+      slice = std::min(slice, std::chrono::duration_cast<std::chrono::nanoseconds>(left) + std::chrono::nanoseconds(1));
+    }
+    {
+      const py::gil_scoped_release released;
+      stream.wait_for(uint64_t(slice.count()));
+    }
+    check_signals();
+  }
+  release_finished();
+  if (const Status failed = stream.take_error(); !failed.ok()) throw Error(failed);
+}
+
+namespace {
+
+// Made on another thread; streams of this one are its, too.
+PyComm joined(std::unique_ptr<Comm> comm) {
+  comm->claim_thread();
+  return PyComm("communicator", std::move(comm));
+}
+
+PyComm from_environment() {
+  return joined(interruptible([] { return std::make_unique<Comm>(Comm::from_environment()); }, {}));
+}
+
+PyComm from_store(const std::string& store, int rank, int num_ranks, const std::string& job_key) {
+  return joined(interruptible(
+      [=] { return std::make_unique<Comm>(Comm::from_store(store, rank, num_ranks, job_key)); }, {}));
+}
+
+PyComm from_unique_id(const py::bytes& unique_id, int rank, int num_ranks) {
+  const std::string text_of_id = unique_id;
+  UniqueIdBytes id;
+  if (text_of_id.size() != id.size()) {
+    throw Error(Status::invalid_argument(text("unique_id has ", text_of_id.size(), " bytes, must have ", id.size())));
+  }
+  std::memcpy(id.data(), text_of_id.data(), id.size());
+  return joined(interruptible([=] { return std::make_unique<Comm>(id, rank, num_ranks); }, {}));
+}
+
+PyComm split(const PyComm& comm, int color, int key) {
+  auto made = interruptible([&] { return std::make_unique<Comm>(comm->split(color, key)); }, aborting(comm));
+  return PyComm("communicator", std::move(made));
+}
+
+}  // namespace
+
+void bind_comm(py::module_& module) {
+  module.def("make_unique_id", [] {
+    const UniqueIdBytes id = make_unique_id();
+    return py::bytes(reinterpret_cast<const char*>(id.data()), id.size());
+  });
+
+  py::class_<PyComm>(module, "Comm")
+      .def_static("from_environment", &from_environment)
+      .def_static("from_store", &from_store)
+      .def_static("from_unique_id", &from_unique_id)
+      .def_static("closed", [] { return PyComm("communicator", nullptr); })
+      .def_property_readonly("rank", [](const PyComm& self) { return self->rank(); })
+      .def_property_readonly("num_ranks", [](const PyComm& self) { return self->num_ranks(); })
+      .def_property_readonly("num_nodes", [](const PyComm& self) { return self->num_nodes(); })
+      .def("split", &split)
+      .def("barrier", [](const PyComm& self) { interruptible([&comm = *self] { comm.barrier(); }, aborting(self)); })
+      .def("abort", [](const PyComm& self, const std::string& reason) { self->abort(reason); },
+           py::call_guard<py::gil_scoped_release>())
+      .def("check_async_error", [](const PyComm& self) { self->check_async_error(); })
+      .def("close", &PyComm::reset, py::call_guard<py::gil_scoped_release>());
+
+  py::class_<PyMemory>(module, "SymmetricMemory", py::buffer_protocol())
+      .def(py::init([](const PyComm& comm, size_t num_bytes) {
+        return PyMemory("memory", interruptible([&] { return std::make_unique<SymmetricMemory>(*comm, num_bytes); }, aborting(comm)));
+           }),
+           py::keep_alive<1, 2>())
+      .def_static("closed", [] { return PyMemory("memory", nullptr); })
+      .def_property_readonly("size", [](const PyMemory& self) { return self->size(); })
+      .def_property_readonly("data_ptr", [](const PyMemory& self) { return reinterpret_cast<uintptr_t>(self->data()); })
+      .def_buffer([](const PyMemory& self) {
+        return py::buffer_info(static_cast<uint8_t*>(self->data()), py::ssize_t(self->size()));
+      })
+      .def("close", &PyMemory::reset);
+
+  py::class_<PyStream>(module, "Stream")
+      .def(py::init<>())
+      .def("synchronize", &PyStream::synchronize, py::arg("timeout") = py::none())
+      .def_property_readonly("idle", &PyStream::idle)
+      .def("close", &PyStream::close);
+}
+
+}  // namespace switchyard::python

@@ -1,0 +1,105 @@
+// switchyard/ep/tensor.hpp and dtype.hpp: memory that Python objects own, described.
+#include "binding.hpp"
+
+namespace switchyard::python {
+namespace {
+
+ep::Tensor describe(void* data, DType dtype, const std::vector<size_t>& sizes, const std::string& name) {
+  if (dtype_bytes(dtype) == 0) throw Error(Status::invalid_argument(name + ": unknown datatype"));
+  if (sizes.empty() || sizes.size() > size_t(ep::Tensor::kMaxDims)) {
+    throw Error(Status::invalid_argument(
+        text(name, " has ", sizes.size(), " dimensions, allowed 1..", ep::Tensor::kMaxDims)));
+  }
+  ep::Tensor tensor;
+  tensor.data = data;
+  tensor.dtype = dtype;
+  tensor.num_dims = int(sizes.size());
+  std::copy(sizes.begin(), sizes.end(), tensor.sizes.begin());
+  return tensor;
+}
+
+// NumPy's own types in the machine's byte order; others take the way through Python.
+std::optional<DType> numpy_dtype(const py::dtype& dtype) {
+  const char order = dtype.byteorder();
+  if (order != '=' && order != '|') return std::nullopt;
+  const auto size = dtype.itemsize();
+  switch (dtype.kind()) {
+    case 'f': return size == 4 ? DType::kFloat32 : size == 2 ? DType::kFloat16 : size == 8 ? std::optional(DType::kFloat64) : std::nullopt;
+    case 'i': return size == 8 ? DType::kInt64 : size == 4 ? DType::kInt32 : size == 1 ? std::optional(DType::kInt8) : std::nullopt;
+    case 'u': return size == 8 ? DType::kUint64 : size == 4 ? DType::kUint32 : size == 1 ? std::optional(DType::kUint8) : std::nullopt;
+    default: return std::nullopt;
+  }
+}
+
+std::optional<PyTensor> of_numpy(const py::object& buffer, const std::string& name) {
+  if (!py::isinstance<py::array>(buffer)) return std::nullopt;
+  const auto array = py::reinterpret_borrow<py::array>(buffer);
+  const std::optional<DType> dtype = numpy_dtype(array.dtype());
+  if (!dtype || (array.flags() & py::array::c_style) == 0) return std::nullopt;
+  const std::vector<size_t> sizes(array.shape(), array.shape() + array.ndim());
+  return PyTensor{describe(const_cast<void*>(array.data()), *dtype, sizes, name), buffer, array.writeable()};
+}
+
+PyTensor of_memory(const PyMemory& memory, const py::object& owner, uint64_t offset, DType dtype,
+                   const std::vector<size_t>& sizes, const std::string& name) {
+  ep::Tensor tensor = describe(nullptr, dtype, sizes, name);
+  const std::optional<size_t> num_bytes = tensor.num_bytes();
+  if (offset > memory->size() || !num_bytes || *num_bytes > memory->size() - offset) {
+    throw Error(Status::invalid_argument(text(name, " is ", tensor.shape_text(), " at byte ", offset, ", its window has ",
+                                              memory->size(), " bytes")));
+  }
+  tensor.data = static_cast<char*>(memory->data()) + offset;
+  tensor.window = &memory->window();
+  tensor.window_offset = offset;
+  return {tensor, owner, true};
+}
+
+// What NumPy does not say plainly, switchyard/tensor.py finds out.
+PyTensor make_tensor(const py::object& buffer, const py::object& dtype, const py::object& shape, const py::object& window,
+                     uint64_t window_offset, const std::string& name) {
+  if (dtype.is_none() && shape.is_none() && window.is_none()) {
+    if (std::optional<PyTensor> made = of_numpy(buffer, name)) return *made;
+  }
+  const auto found = py::module_::import("switchyard.tensor").attr("describe")(buffer, dtype, shape, window, name).cast<py::tuple>();
+  const auto sizes = found[2].cast<std::vector<size_t>>();
+  const auto kind = DType(found[1].cast<int>());
+  if (!window.is_none()) return of_memory(found[0].cast<const PyMemory&>(), window, window_offset, kind, sizes, name);
+  return {describe(reinterpret_cast<void*>(found[0].cast<uintptr_t>()), kind, sizes, name), found[3], found[4].cast<bool>()};
+}
+
+}  // namespace
+
+void bind_tensor(py::module_& module) {
+  py::dict names;
+  py::dict sizes;
+  for (int code = 0; dtype_bytes(DType(code)) != 0; ++code) {
+    names[dtype_name(DType(code))] = code;
+    sizes[dtype_name(DType(code))] = dtype_bytes(DType(code));
+  }
+  module.attr("DTYPE_CODES") = names;
+  module.attr("DTYPE_BYTES") = sizes;
+
+  py::class_<PyTensor>(module, "Tensor",
+                       "Memory with a type and a shape: a NumPy array, a torch tensor, anything with DLPack or an array interface,\n"
+                       "an address with dtype and shape, or a place in a window. Copies nothing and keeps its buffer alive.\n\n"
+                       ">>> import numpy, switchyard\n"
+                       ">>> switchyard.Tensor(numpy.zeros((4, 8), numpy.float32))\n"
+                       "Tensor([4, 8] float32)\n"
+                       ">>> switchyard.Tensor(numpy.zeros((4, 8), numpy.uint16), dtype='bfloat16').dtype\n"
+                       "'bfloat16'\n")
+      .def(py::init(&make_tensor), py::arg("buffer"), py::kw_only(), py::arg("dtype") = py::none(), py::arg("shape") = py::none(),
+           py::arg("window") = py::none(), py::arg("window_offset") = 0, py::arg("name") = "tensor")
+      .def_property_readonly("dtype", [](const PyTensor& self) { return dtype_name(self.tensor.dtype); })
+      .def_property_readonly("shape",
+                             [](const PyTensor& self) {
+                               py::tuple shape(self.tensor.num_dims);
+                               for (int i = 0; i < self.tensor.num_dims; ++i) shape[size_t(i)] = self.tensor.sizes[size_t(i)];
+                               return shape;
+                             })
+      .def_property_readonly("data_ptr", [](const PyTensor& self) { return reinterpret_cast<uintptr_t>(self.tensor.data); })
+      .def_property_readonly("buffer", [](const PyTensor& self) { return self.owner; })
+      .def_readonly("writable", &PyTensor::writable)
+      .def("__repr__", [](const PyTensor& self) { return "Tensor(" + self.tensor.shape_text() + ")"; });
+}
+
+}  // namespace switchyard::python

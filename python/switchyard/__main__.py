@@ -1,0 +1,8 @@
+"""`python -m switchyard` is the command `switchyard`: run, bench, doctor."""
+import os
+import sys
+
+tool = os.path.join(os.path.dirname(os.path.abspath(__file__)), "bin", "switchyard")
+if not os.path.exists(tool):
+    sys.exit("switchyard: this package was built without the command (SWITCHYARD_TOOLS)")
+os.execv(tool, [tool, *sys.argv[1:]])

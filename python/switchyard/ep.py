@@ -1,0 +1,355 @@
+"""Expert parallelism in the shape of NCCL EP: groups, handles, dispatch, combine, complete, masks.
+
+The dataclasses have the fields of the C structs (nccl_ep.h, docs/ep.md), keyword-only; zero and None mean default. Tensors may be given as
+NumPy arrays, torch tensors, or anything else that Tensor() takes; errors name the field.
+"""
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import Any, Dict, List, Optional
+
+import numpy
+
+from . import _core
+from .comm import Communicator, Stream, as_tensor
+from .errors import InvalidArgument
+from .lifetime import Closable
+from .tensor import Tensor
+
+
+class Algorithm(enum.IntEnum):
+    LOW_LATENCY = 0
+    HIGH_THROUGHPUT = 1
+
+
+class Layout(enum.IntEnum):
+    EXPERT_MAJOR = 1
+    RANK_MAJOR = 2
+    FLAT = 3
+
+
+class OverflowPolicy(enum.IntEnum):
+    AUTO = 0
+    TRAP = 1
+    DROP = 2
+
+
+class ZeroCopyMode(enum.IntEnum):
+    AUTO = 0
+    OFF = 1
+    ON = 2
+
+
+class PassDir(enum.IntEnum):
+    FWD = 0
+    BWD = 1
+
+
+class ExpertIdKind(enum.IntEnum):
+    AUTO = 0
+    LOCAL = 1
+    GLOBAL = 2
+
+
+class DispatchQuant(enum.IntEnum):
+    NONE = 0
+    FWD = 1
+    DS_FP8E3M4 = 2
+
+
+class CombineQuant(enum.IntEnum):
+    NONE = 0
+    NVFP4 = 1
+
+
+def _as_tensors(prefix: str, fields: Any) -> None:
+    """Describes the tensors of a dataclass once, when it is made, so that calls need not."""
+    for field in dataclasses.fields(fields):
+        value = getattr(fields, field.name)
+        if value is not None and field.name != "recv_topk_idx_kind":
+            object.__setattr__(fields, field.name, as_tensor(value, "%s.%s" % (prefix, field.name)))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class GroupConfig:
+    """What the ranks of a group agree on."""
+
+    algorithm: Algorithm = Algorithm.LOW_LATENCY
+    num_experts: int = 0
+    max_dispatch_tokens_per_rank: int = 0
+    max_recv_tokens_per_rank: int = 0
+    max_token_bytes: int = 0
+    rdma_buffer_size: int = 0
+    num_topk: int = 0
+    enable_mask: bool = False
+    timeout_ns: int = 0
+    zero_copy: ZeroCopyMode = ZeroCopyMode.AUTO
+    overflow_policy: OverflowPolicy = OverflowPolicy.AUTO
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class HandleConfig:
+    dispatch_output_per_expert_alignment: int = 0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LayoutInfo:
+    expert_counters: Any = None
+    src_rank_counters: Any = None
+    expert_offsets: Any = None
+    recv_total_counter: Any = None
+    recv_topk_idx_kind: ExpertIdKind = ExpertIdKind.AUTO
+
+    def __post_init__(self) -> None:
+        _as_tensors("layout_info", self)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DispatchInputs:
+    tokens: Any
+    topk_weights: Any = None
+    scales: Any = None
+
+    def __post_init__(self) -> None:
+        _as_tensors("inputs", self)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DispatchOutputs:
+    tokens: Any
+    topk_weights: Any = None
+    scales: Any = None
+    topk_idx: Any = None
+
+    def __post_init__(self) -> None:
+        _as_tensors("outputs", self)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CombineInputs:
+    tokens: Any
+    topk_weights: Any = None
+    scales: Any = None
+
+    def __post_init__(self) -> None:
+        _as_tensors("inputs", self)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CombineOutputs:
+    tokens: Any
+    topk_weights: Any = None
+
+    def __post_init__(self) -> None:
+        _as_tensors("outputs", self)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DispatchConfig:
+    send_only: bool = False
+    round_scales: bool = False
+    pass_direction: PassDir = PassDir.FWD
+    quant_recipe: DispatchQuant = DispatchQuant.NONE
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CombineConfig:
+    send_only: bool = False
+    pass_direction: PassDir = PassDir.FWD
+    quant_recipe: CombineQuant = CombineQuant.NONE
+
+
+_NO_INFO = LayoutInfo()
+_DISPATCH = DispatchConfig()
+_COMBINE = CombineConfig()
+
+
+class Group(Closable):
+    """The ranks of a communicator that dispatch and combine together. Collective to make and to close.
+
+    >>> import numpy, switchyard
+    >>> comm = switchyard.init(unique_id=switchyard.make_unique_id(), rank=0, num_ranks=1)
+    >>> group = switchyard.Group(comm, switchyard.GroupConfig(num_experts=4, max_dispatch_tokens_per_rank=8, max_token_bytes=64))
+    >>> group.local_experts
+    [0, 1, 2, 3]
+    >>> comm.close()
+    """
+
+    def __init__(self, comm: Communicator, config: GroupConfig) -> None:
+        values = dataclasses.asdict(config)
+        for name, value in values.items():
+            if not isinstance(value, int) or value < 0:
+                raise InvalidArgument("invalid argument: %s is %r, must be a whole number from 0 on" % (name, value))
+            limit = 64 if name in ("rdma_buffer_size", "timeout_ns") else 32
+            if value >= 1 << limit:
+                raise InvalidArgument("invalid argument: %s is %d, must be below 2**%d" % (name, value, limit))
+        self._core = _core.Group(comm._core, *(type_of(value) for type_of, value in zip(_GROUP_TYPES, values.values())))
+        self._comm = comm
+        self._handles: Dict[int, _core.Handle] = {}
+        self._unused: List[int] = []
+        self._streams: List[Stream] = []
+        self.config = config
+        #: This rank's experts, by their numbers among all, in the order of the layouts.
+        self.local_experts: List[int] = self._core.local_experts
+        super().__init__(comm)
+
+    @property
+    def comm(self) -> Communicator:
+        return self._comm
+
+    @property
+    def rows_per_expert(self) -> int:
+        """Rows of an expert's block of a low-latency expert-major tensor."""
+        return int(self._core.rows_per_expert)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Touched memory that the library holds for this group on this rank."""
+        return int(self._core.memory_bytes)
+
+    def handle_memory_bytes(self, layout: Layout, num_topk: int) -> int:
+        """How much a Handle's `memory` must have."""
+        return int(self._core.handle_memory_bytes(layout, num_topk))
+
+    def create_handle(self, layout: Layout, topk_idx: Any, *, layout_info: Optional[LayoutInfo] = None,
+                      config: Optional[HandleConfig] = None, stream: Optional[Stream] = None) -> "Handle":
+        """A Handle for top-k indices [tokens, topk], updated with them. High throughput: collective."""
+        indices = as_tensor(topk_idx, "topk_idx")
+        if len(indices.shape) != 2:
+            raise InvalidArgument("invalid argument: topk_idx is %s, must have 2 dimensions" % (list(indices.shape),))
+        handle = Handle(self, layout, indices.shape[1], config=config)
+        handle.update(indices, layout_info=layout_info, stream=stream)
+        return handle
+
+    # --- masks (docs/errors.md); the group must have been made with enable_mask -----------------------------------------------------
+
+    def mask_query(self, stream: Optional[Stream] = None) -> "numpy.ndarray[Any, Any]":
+        """By rank: 1 active, 0 masked. Waits for what was queued."""
+        mask = numpy.empty(self._comm.num_ranks, numpy.int32)
+        target = self._note(stream)
+        self._core.mask_query(Tensor(mask), self._comm.num_ranks, target)
+        target.synchronize(None)
+        return mask
+
+    def mask_update(self, mask: Any, stream: Optional[Stream] = None) -> None:
+        """Masks ranks (0) or takes them in again (1), on this rank alone."""
+        given = Tensor(numpy.ascontiguousarray(mask, numpy.int32), name="mask")
+        self._core.mask_update(given, self._comm.num_ranks, self._note(stream))
+
+    def mask_clean(self, stream: Optional[Stream] = None) -> None:
+        """Collective over the ranks that are not masked: afterwards nobody is."""
+        self._core.mask_clean(self._comm._core, self._note(stream))
+
+    def async_error(self) -> bool:
+        """Was a rank masked because it did not answer?"""
+        return bool(self._core.async_error())
+
+    def error_clear(self) -> None:
+        self._core.error_clear()
+
+    # --- lifetimes -------------------------------------------------------------------------------------------------------------------
+
+    def _note(self, stream: Optional[Stream]) -> _core.Stream:
+        """The stream of an operation, remembered as one that may use handles."""
+        stream = stream or self._comm.stream
+        if not self._streams or self._streams[-1] is not stream:
+            self._drop_unused()
+            if stream in self._streams:
+                self._streams.remove(stream)
+            self._streams.append(stream)
+        return stream._core
+
+    def _drop_unused(self) -> None:
+        if self._unused and all(stream.idle for stream in self._streams):
+            for key in self._unused:
+                self._handles.pop(key).close()
+            self._unused.clear()
+
+    def _release(self) -> None:
+        for handle in self._handles.values():
+            handle.close()
+        self._handles.clear()
+        try:
+            self._core.close(self._comm._core)
+        finally:
+            self._core.forget()
+            self._streams.clear()
+
+
+_GROUP_TYPES = (int, int, int, int, int, int, int, bool, int, int, int)
+
+
+class Handle:
+    """One routing of tokens to experts, with the places where their rows went.
+
+    Low latency: any number of handles share a group's buffers; making the first one is collective. High throughput: local to make, an update
+    is collective. A handle that nobody uses any more goes when nothing of its group is running; close() waits for that.
+    """
+
+    def __init__(self, group: Group, layout: Layout, num_topk: int, *, config: Optional[HandleConfig] = None,
+                 memory: Any = None) -> None:
+        group._drop_unused()
+        alignment = (config or HandleConfig()).dispatch_output_per_expert_alignment
+        if alignment < 0 or alignment & (alignment - 1):
+            raise InvalidArgument("invalid argument: dispatch_output_per_expert_alignment is %d, must be a power of two" % alignment)
+        self._core = _core.Handle(group._comm._core, group._core, int(layout), int(num_topk), alignment,
+                                  None if memory is None else as_tensor(memory, "memory"))
+        self._group = group
+        group._handles[id(self._core)] = self._core
+        self.layout = Layout(layout)
+        self.num_topk = num_topk
+
+    @property
+    def group(self) -> Group:
+        return self._group
+
+    def update(self, topk_idx: Any, *, layout_info: Optional[LayoutInfo] = None, stream: Optional[Stream] = None) -> None:
+        """Routes tokens: topk_idx is [tokens, topk], int32 or int64, -1 for none.
+
+        Low latency reads the indices later: don't change them before dispatch and combine have run. High throughput: collective.
+        """
+        if layout_info is not None and self._group.config.algorithm == Algorithm.LOW_LATENCY:
+            raise InvalidArgument("invalid argument: layout_info of a low-latency handle goes to dispatch, not to update")
+        info = layout_info or _NO_INFO
+        self._core.update(as_tensor(topk_idx, "topk_idx"), info.expert_counters, info.src_rank_counters, info.expert_offsets,
+                          info.recv_total_counter, info.recv_topk_idx_kind, self._group._note(stream))
+
+    def dispatch(self, inputs: DispatchInputs, outputs: DispatchOutputs, *, layout_info: Optional[LayoutInfo] = None,
+                 config: Optional[DispatchConfig] = None, stream: Optional[Stream] = None) -> None:
+        """Collective. Sends each token's row to the ranks of its experts. Queued; outputs are there when the stream has passed."""
+        config = config or _DISPATCH
+        info = layout_info or _NO_INFO
+        self._core.dispatch(inputs.tokens, inputs.topk_weights, inputs.scales, outputs.tokens, outputs.topk_weights, outputs.scales,
+                            outputs.topk_idx, layout_info is not None, info.expert_counters, info.src_rank_counters,
+                            info.expert_offsets, info.recv_total_counter, info.recv_topk_idx_kind, config.send_only,
+                            config.round_scales, config.pass_direction, config.quant_recipe, self._group._note(stream))
+
+    def combine(self, inputs: CombineInputs, outputs: CombineOutputs, *, config: Optional[CombineConfig] = None,
+                stream: Optional[Stream] = None) -> None:
+        """Collective. Brings the experts' rows back to their tokens and adds them up. Queued, as dispatch."""
+        config = config or _COMBINE
+        self._core.combine(inputs.tokens, inputs.topk_weights, inputs.scales, outputs.tokens, outputs.topk_weights, config.send_only,
+                           config.pass_direction, config.quant_recipe, self._group._note(stream))
+
+    def complete(self, *, stream: Optional[Stream] = None) -> None:
+        """The receiving half of the oldest operation with send_only; without one, nothing."""
+        self._core.complete(self._group._note(stream))
+
+    def close(self) -> None:
+        """Waits until nothing of the group is running, then gives its memory back. A second call does nothing."""
+        if self._group._handles.pop(id(self._core), None) is not None:
+            self._core.close()
+
+    def __enter__(self) -> "Handle":
+        return self
+
+    def __exit__(self, kind: Any, value: Any, traceback: Any) -> None:
+        if value is None:
+            self.close()
+
+    def __del__(self) -> None:
+        core = getattr(self, "_core", None)
+        group = getattr(self, "_group", None)
+        if group is not None and id(core) in group._handles:
+            group._unused.append(id(core))

@@ -1,0 +1,49 @@
+// The C++ face over Collectives: Status becomes an exception here and nowhere below.
+#include "coll/collectives.hpp"
+#include "switchyard/coll.hpp"
+
+namespace switchyard::coll {
+namespace {
+
+void check(const Status& status) {
+  if (!status.ok()) throw Error(status);
+}
+
+std::unique_ptr<Collectives> make(Communicator& comm) {
+  auto made = Collectives::create(comm);
+  check(made.status());
+  return std::move(made).value();
+}
+
+StreamRef ref(const HostStream& stream) { return {stream.internal()}; }
+
+}  // namespace
+
+CollGroup::CollGroup(const Comm& comm) : collectives_(make(comm.internal())) {}
+CollGroup::~CollGroup() = default;
+CollGroup::CollGroup(CollGroup&&) noexcept = default;
+
+void CollGroup::all_gather(const void* in, void* out, size_t num_elements, DType dtype, const HostStream& stream) {
+  check(collectives_->all_gather(in, out, num_elements, dtype, ref(stream)));
+}
+void CollGroup::all_reduce(const void* in, void* out, size_t num_elements, DType dtype, ReduceOp op,
+                           const HostStream& stream) {
+  check(collectives_->all_reduce(in, out, num_elements, dtype, op, ref(stream)));
+}
+void CollGroup::reduce_scatter(const void* in, void* out, size_t num_elements, DType dtype, ReduceOp op,
+                               const HostStream& stream) {
+  check(collectives_->reduce_scatter(in, out, num_elements, dtype, op, ref(stream)));
+}
+void CollGroup::broadcast(const void* in, void* out, size_t num_elements, DType dtype, int root,
+                          const HostStream& stream) {
+  check(collectives_->broadcast(in, out, num_elements, dtype, root, ref(stream)));
+}
+void CollGroup::all_to_all(const void* in, void* out, size_t num_elements, DType dtype, const HostStream& stream) {
+  check(collectives_->all_to_all(in, out, num_elements, dtype, ref(stream)));
+}
+void CollGroup::all_to_all_v(const void* in, std::span<const Part> sent, void* out, std::span<const Part> received,
+                             DType dtype, const HostStream& stream) {
+  check(collectives_->all_to_all_v(in, sent, out, received, dtype, ref(stream)));
+}
+
+}  // namespace switchyard::coll
