@@ -1,0 +1,142 @@
+"""What Tensor() takes, what it says about it, and what it refuses."""
+import ctypes
+import gc
+import weakref
+
+import numpy
+import pytest
+
+import switchyard
+from switchyard import InvalidArgument, Tensor
+
+
+@pytest.mark.parametrize("name", ["float16", "float32", "float64", "int8", "uint8", "int32", "uint32", "int64", "uint64"])
+def test_numpy_types_keep_their_names(name):
+    array = numpy.zeros((3, 5), name)
+    tensor = Tensor(array)
+    assert (tensor.dtype, tensor.shape, tensor.data_ptr, tensor.writable) == (name, (3, 5), array.ctypes.data, True)
+
+
+@pytest.mark.parametrize("raw, name", [("uint16", "bfloat16"), ("int16", "float16"), ("uint8", "float8_e4m3"),
+                                       ("uint8", "float8_e5m2"), ("uint8", "float4x2"), ("float32", "int32")])
+def test_raw_integers_can_be_viewed_as_narrow_floats(raw, name):
+    array = numpy.zeros((2, 4), raw)
+    assert Tensor(array, dtype=name).dtype == name
+    assert Tensor(array, dtype=name).data_ptr == array.ctypes.data
+
+
+def test_a_view_of_another_width_is_refused():
+    with pytest.raises(InvalidArgument, match="x has elements of type uint8, which can't be viewed as bfloat16"):
+        Tensor(numpy.zeros(4, numpy.uint8), dtype="bfloat16", name="x")
+
+
+@pytest.mark.parametrize("bad, why", [
+    (numpy.zeros((4, 4), numpy.float32).T[:, :2], "x, of shape .4, 2., is not contiguous"),
+    (numpy.zeros((4, 4), numpy.float32)[::2], "not contiguous"),
+    (numpy.zeros(4, ">f4"), "bytes in the other order"),
+    (numpy.zeros(4, numpy.bool_), "x has elements of type bool, known are"),
+    (numpy.zeros(4, numpy.complex64), "complex64"),
+    (numpy.zeros(4, object), "object"),
+    ([1.0, 2.0], "x is a list, allowed are"),
+    (None, "x is a NoneType"),
+    (4096, "x is an address and needs a dtype and a shape"),
+    (numpy.zeros((1, 1, 1, 1, 1), numpy.float32), "x has 5 dimensions, allowed 1..4"),
+    (numpy.float32(1), "x"),
+])
+def test_what_cannot_be_is_refused_by_name(bad, why):
+    with pytest.raises(InvalidArgument, match=why):
+        Tensor(bad, name="x")
+    with pytest.raises(ValueError):
+        Tensor(bad, name="x")
+
+
+class Interface:
+    """An object with an array interface and nothing else."""
+
+    def __init__(self, array, kind="__array_interface__", **changes):
+        self.array = array
+        setattr(self, kind, {**array.__array_interface__, **changes})
+
+
+class DlPack:
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, stream=None):
+        return self.array.__dlpack__()
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+def test_array_interfaces_and_dlpack_are_not_copied():
+    array = numpy.arange(12, dtype=numpy.float32).reshape(3, 4)
+    for wrapped in (Interface(array), DlPack(array), memoryview(array.view(numpy.uint8).reshape(-1))):
+        assert Tensor(wrapped).data_ptr == array.ctypes.data
+    assert Tensor(DlPack(array)).dtype == "float32"
+    assert Tensor(DlPack(array)).shape == (3, 4)
+
+
+def test_foreign_strides_are_refused():
+    array = numpy.zeros((4, 4), numpy.float32)
+    with pytest.raises(InvalidArgument, match="not contiguous"):
+        Tensor(DlPack(array[:, ::2]))
+    with pytest.raises(InvalidArgument, match="not contiguous"):
+        Tensor(Interface(array, strides=(32, 4)))
+
+
+def test_devices_are_refused_by_name():
+    array = numpy.zeros(4, numpy.float32)
+    with pytest.raises(InvalidArgument, match="inputs.tokens is on a CUDA device"):
+        switchyard.DispatchInputs(tokens=Interface(array, "__cuda_array_interface__"))
+
+    class Elsewhere(DlPack):
+        def __dlpack_device__(self):
+            return (2, 0)
+
+    with pytest.raises(InvalidArgument, match="x is on a device"):
+        Tensor(Elsewhere(array), name="x")
+
+
+def test_an_address_with_type_and_shape():
+    memory = (ctypes.c_float * 8)()
+    tensor = Tensor(ctypes.addressof(memory), dtype="float32", shape=(2, 4))
+    assert (tensor.shape, tensor.data_ptr) == ((2, 4), ctypes.addressof(memory))
+
+
+def test_a_tensor_keeps_its_buffer_and_lets_it_go():
+    array = numpy.zeros(4, numpy.float32)
+    buffer, tensor = weakref.ref(array), Tensor(array)
+    del array
+    gc.collect()
+    assert buffer() is not None
+    del tensor
+    gc.collect()
+    assert buffer() is None
+    packed = DlPack(numpy.ones(4, numpy.float32))
+    tensor = Tensor(packed)
+    address, packed = tensor.data_ptr, None
+    gc.collect()
+    assert list((ctypes.c_float * 4).from_address(address)) == [1, 1, 1, 1]
+
+
+def test_read_only_arrays_are_inputs_only():
+    array = numpy.zeros(4, numpy.float32)
+    array.flags.writeable = False
+    assert not Tensor(array).writable
+
+
+def test_torch_tensors():
+    torch = pytest.importorskip("torch")
+    tensor = torch.zeros(2, 3, dtype=torch.bfloat16)
+    assert (Tensor(tensor).dtype, Tensor(tensor).shape, Tensor(tensor).data_ptr) == ("bfloat16", (2, 3), tensor.data_ptr())
+    with pytest.raises(InvalidArgument, match="x, of shape .3, 2., is not contiguous"):
+        Tensor(tensor.t(), name="x")
+    with pytest.raises(InvalidArgument, match="x is on meta"):
+        Tensor(torch.zeros(2, device="meta"), name="x")
+
+
+def test_importing_the_package_does_not_import_torch():
+    import subprocess
+    import sys
+    subprocess.run([sys.executable, "-c", "import sys, switchyard; assert 'torch' not in sys.modules"], check=True)
