@@ -79,6 +79,10 @@ class EpHandle {
   std::unique_ptr<Handle> handle_;
 };
 
+// Throws where [tokens, topk] indices, int32 or int64, hold anything but -1 and numbers of experts. An operation finds that out, too, but
+// then the other ranks have got this one's rows already. REQUIRES  memory of the host.
+void check_routing(const Tensor& topk_idx, int num_experts);
+
 // Multiplies each row by its weight: float32 weights [rows], tokens [rows, hidden] of FP32, FP16 or BF16, in place where out is tokens.
 // Computed in FP32 and rounded once. What a caller owes to a high-throughput combine.
 void weigh_rows(const Tensor& tokens, const Tensor& weights, const Tensor& out);

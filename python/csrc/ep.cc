@@ -207,6 +207,8 @@ void bind_ep(py::module_& module) {
       .def("complete", &PyHandle::complete)
       .def("close", &PyHandle::close);
 
+  module.def("check_routing",
+             [](const PyTensor& topk_idx, int num_experts) { check_routing(topk_idx.tensor, num_experts); });
   module.def("weigh_rows", [](const PyTensor& tokens, const PyTensor& weights, const PyTensor& out) {
     const py::gil_scoped_release released;
     weigh_rows(tokens.tensor, weights.tensor, out.tensor);

@@ -67,6 +67,16 @@ PyTensor make_tensor(const py::object& buffer, const py::object& dtype, const py
   return {describe(reinterpret_cast<void*>(found[0].cast<uintptr_t>()), kind, sizes, name), found[3], found[4].cast<bool>()};
 }
 
+PyTensor reshape(const PyTensor& given, const std::vector<size_t>& sizes) {
+  ep::Tensor tensor = describe(given.tensor.data, given.tensor.dtype, sizes, "tensor");
+  if (tensor.num_bytes() != given.tensor.num_bytes()) {
+    throw Error(Status::invalid_argument(text("a tensor ", given.tensor.shape_text(), " can't be ", tensor.shape_text())));
+  }
+  tensor.window = given.tensor.window;
+  tensor.window_offset = given.tensor.window_offset;
+  return {tensor, given.owner, given.writable};
+}
+
 }  // namespace
 
 void bind_tensor(py::module_& module) {
@@ -98,6 +108,7 @@ void bind_tensor(py::module_& module) {
                              })
       .def_property_readonly("data_ptr", [](const PyTensor& self) { return reinterpret_cast<uintptr_t>(self.tensor.data); })
       .def_property_readonly("buffer", [](const PyTensor& self) { return self.owner; })
+      .def("reshape", &reshape)
       .def_readonly("writable", &PyTensor::writable)
       .def("__repr__", [](const PyTensor& self) { return "Tensor(" + self.tensor.shape_text() + ")"; });
 }

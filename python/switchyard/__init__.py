@@ -6,4 +6,5 @@ from .ep import (Algorithm, CombineConfig, CombineInputs, CombineOutputs, Combin
                  OverflowPolicy, PassDir, ZeroCopyMode)
 from .errors import (DeviceError, InProgress, InternalError, InvalidArgument, InvalidUsage, OperatingSystemError, RemoteError,
                      SwitchyardError, TimeoutError)
+from .moe import MoE, Received, State, choose_mode
 from .tensor import Tensor

@@ -77,7 +77,26 @@ void weigh(const Tensor& tokens, const float* weights, const Tensor& out) {
   }
 }
 
+template <class Index>
+void check_indices(const Tensor& topk_idx, int num_experts) {
+  const auto* indices = static_cast<const Index*>(topk_idx.data);
+  const size_t num_indices = topk_idx.sizes[0] * topk_idx.sizes[1];
+  for (size_t i = 0; i < num_indices; ++i) {
+    if (indices[i] >= -1 && indices[i] < num_experts) continue;
+    throw Error(Status::invalid_argument(text("topk_idx[", i / topk_idx.sizes[1], ", ", i % topk_idx.sizes[1], "] is ", indices[i],
+                                              ", allowed -1..", num_experts - 1)));
+  }
+}
+
 }  // namespace
+
+void check_routing(const Tensor& topk_idx, int num_experts) {
+  const bool is_64 = topk_idx.dtype == DType::kInt64;
+  if (topk_idx.num_dims != 2 || (!is_64 && topk_idx.dtype != DType::kInt32)) {
+    throw Error(Status::invalid_argument(text("topk_idx is ", topk_idx.shape_text(), ", must be [tokens, topk] int32 or int64")));
+  }
+  is_64 ? check_indices<int64_t>(topk_idx, num_experts) : check_indices<int32_t>(topk_idx, num_experts);
+}
 
 void weigh_rows(const Tensor& tokens, const Tensor& weights, const Tensor& out) {
   const bool fits = tokens.num_dims == 2 && weights.num_dims == 1 && weights.sizes[0] == tokens.sizes[0] &&
