@@ -1,5 +1,9 @@
 """Switchyard: moves the tokens of mixture-of-experts models between ranks. NumPy is all it needs; see docs/python.md."""
-from ._core import __version__
+from ._signals import kept_handlers
+
+with kept_handlers():
+    from ._core import __version__
+
 from .comm import Communicator, Stream, SymmetricMemory, init, make_unique_id
 from .ep import (Algorithm, CombineConfig, CombineInputs, CombineOutputs, CombineQuant, DispatchConfig, DispatchInputs,
                  DispatchOutputs, DispatchQuant, ExpertIdKind, Group, GroupConfig, Handle, HandleConfig, Layout, LayoutInfo,

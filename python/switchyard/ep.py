@@ -304,6 +304,10 @@ class Handle:
     def group(self) -> Group:
         return self._group
 
+    @property
+    def closed(self) -> bool:
+        return id(self._core) not in self._group._handles
+
     def update(self, topk_idx: Any, *, layout_info: Optional[LayoutInfo] = None, stream: Optional[Stream] = None) -> None:
         """Routes tokens: topk_idx is [tokens, topk], int32 or int64, -1 for none.
 
@@ -338,7 +342,8 @@ class Handle:
 
     def close(self) -> None:
         """Waits until nothing of the group is running, then gives its memory back. A second call does nothing."""
-        if self._group._handles.pop(id(self._core), None) is not None:
+        if not self.closed:
+            del self._group._handles[id(self._core)]
             self._core.close()
 
     def __enter__(self) -> "Handle":
@@ -349,7 +354,6 @@ class Handle:
             self.close()
 
     def __del__(self) -> None:
-        core = getattr(self, "_core", None)
-        group = getattr(self, "_group", None)
-        if group is not None and id(core) in group._handles:
-            group._unused.append(id(core))
+        group = getattr(self, "_group", None)  # none where the constructor failed
+        if group is not None and not self.closed:
+            group._unused.append(id(self._core))

@@ -102,9 +102,8 @@ class State:
         self.recv: Any = None
 
     def __del__(self) -> None:
-        free = getattr(self.moe, "_free_handles", None)
-        if free is not None and not self.moe.closed:
-            free.append(self.handle)
+        if not self.handle.closed:
+            self.moe._free_handles.append(self.handle)
 
 
 class _Buffers:
