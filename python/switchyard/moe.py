@@ -91,7 +91,7 @@ class Received:
 class State:
     """What a combine has to know about its dispatch. It may be used any number of times."""
 
-    __slots__ = ("moe", "handle", "num_tokens", "weights", "recv", "_weights_tensor", "__weakref__")
+    __slots__ = ("moe", "handle", "num_tokens", "weights", "recv", "row_weights", "_weights_tensor", "__weakref__")
 
     def __init__(self, moe: "MoE", handle: Handle, num_tokens: int, weights: Any, weights_tensor: Tensor) -> None:
         self.moe = moe
@@ -100,6 +100,8 @@ class State:
         self.weights = weights
         self._weights_tensor = weights_tensor
         self.recv: Any = None
+        #: switchyard.torch: recv.weights as autograd knows them.
+        self.row_weights: Any = None
 
     def __del__(self) -> None:
         if not self.handle.closed:

@@ -1,0 +1,73 @@
+"""Experts sharded over ranks."""
+from __future__ import annotations
+
+from typing import Any, Callable, Iterable, List, Sequence, Union
+
+import torch
+
+from ..comm import Communicator
+from ..errors import InvalidArgument
+from ..moe import MoE
+from .autograd import combine, dispatch
+
+
+class ExpertParallel(torch.nn.Module):
+    """The experts of an MoE layer, each on one rank: y[t] = the sum over k of topk_weights[t, k] * expert(topk_idx[t, k])(x[t]).
+
+    `experts`: all of them, of which this rank's are kept, or a function that makes one by its number. Layers of the same sizes may share one
+    MoE. Parameters are named by the expert's number, as in the unsharded model, and marked `expert_parallel`: their gradients are complete on
+    the rank that has them.
+    """
+
+    def __init__(self, moe: MoE, experts: Union[Sequence[torch.nn.Module], Callable[[int], torch.nn.Module]]) -> None:
+        super().__init__()
+        if not callable(experts) or isinstance(experts, torch.nn.ModuleList):
+            if len(experts) != moe.experts:
+                raise InvalidArgument("invalid argument: %d experts given, the MoE has %d" % (len(experts), moe.experts))
+            make: Callable[[int], torch.nn.Module] = experts.__getitem__
+        else:
+            make = experts
+        self.moe = moe
+        self.experts = torch.nn.ModuleDict({str(expert): make(expert) for expert in moe.local_experts})
+        for parameter in self.experts.parameters():
+            parameter.expert_parallel = True  # type: ignore[attr-defined]
+
+    def forward(self, x: torch.Tensor, topk_idx: torch.Tensor, topk_weights: torch.Tensor) -> torch.Tensor:
+        """Collective. x is [..., hidden], topk_idx and topk_weights [..., topk]."""
+        rows = x.reshape(-1, x.shape[-1]).contiguous()
+        topk = (rows.shape[0], self.moe.topk)
+        recv, state = dispatch(self.moe, rows, topk_idx.reshape(topk).contiguous(), topk_weights.reshape(topk).float().contiguous())
+        results: List[torch.Tensor] = []
+        for expert, of_expert, place in recv:
+            results.append((self.experts[str(expert)](of_expert), place))  # type: ignore[arg-type]
+        return combine(self.moe, self._in_place(recv, results), state).reshape(x.shape)
+
+    def _in_place(self, recv: Any, results: List[Any]) -> torch.Tensor:
+        if self.moe.mode == "ht":  # experts follow each other without gaps
+            return torch.cat([result for result, _ in results]) if results else recv.tokens
+        out = recv.empty_like()
+        for result, place in results:
+            out[place] = result
+        return out
+
+
+def sum_gradients(module: torch.nn.Module, comm: Communicator) -> None:
+    """Collective. Adds up the gradients of what all ranks have a copy of: everything but the experts of ExpertParallel.
+
+    With a loss that is the sum over all ranks' tokens (or is divided by their number), these are then the gradients of one big batch. A
+    parameter without a gradient counts as zeros.
+    """
+    shared = [parameter for parameter in module.parameters() if parameter.requires_grad and not hasattr(parameter, "expert_parallel")]
+    for dtype in sorted({parameter.dtype for parameter in shared}, key=str):
+        alike = [parameter for parameter in shared if parameter.dtype == dtype]
+        flat = torch.cat([_gradient(parameter).reshape(-1) for parameter in alike])
+        comm.all_reduce(flat, out=flat)
+        begin = 0
+        for parameter in alike:
+            gradient = flat[begin: begin + parameter.numel()].view_as(parameter)
+            parameter.grad = gradient.clone()
+            begin += parameter.numel()
+
+
+def _gradient(parameter: torch.nn.Parameter) -> torch.Tensor:
+    return torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
