@@ -3,6 +3,7 @@
 #   make setup    install the Debian packages that are missing
 #   make build    configure and build into build/; commands are in build/bin
 #   make test     setup, build, then all tests but the long ones
+#   make test-integrations   the Python package with current releases of other projects, from PyPI
 #   make demo     setup, build, then a guided tour on this machine
 #   make bench    benchmarks; BENCH_ARGS are handed on
 #   make soak     the long-running tests
@@ -17,7 +18,7 @@ JOBS ?= $(shell nproc)
 CMAKE_ARGS ?=
 BENCH_ARGS ?=
 
-.PHONY: all setup build test demo bench soak install format clean
+.PHONY: all setup build test test-integrations demo bench soak install format clean
 
 all: build
 
@@ -33,6 +34,9 @@ test: build
 	scripts/sanitizers.sh build
 	scripts/fuzz.sh build
 	@ctest --test-dir $(BUILD_DIR) -j2 --output-on-failure --label-exclude '^soak$$'
+
+test-integrations: build
+	scripts/integrations.sh $(BUILD_DIR)
 
 demo: build
 	@BUILD_DIR=$(BUILD_DIR) scripts/demo.sh

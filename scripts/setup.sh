@@ -8,7 +8,7 @@ packages=(
   libsodium-dev libhwloc-dev libhwy-dev libfabric-dev libxxhash-dev          # the library
   libcli11-dev libfmt-dev nlohmann-json3-dev                                 # the switchyard command
   libgtest-dev libgmock-dev librapidcheck-dev                                # tests
-  pybind11-dev python3-dev python3-numpy python3-pytest python3-torch mypy   # the Python package and its tests
+  pybind11-dev python3-dev python3-venv python3-numpy python3-pytest python3-torch mypy  # the Python package and its tests
   nmap clang-16 libclang-rt-16-dev                                           # tests: strangers, fuzzers
   iproute2 iptables util-linux                                               # tests: hosts and cables of their own
   libbenchmark-dev openmpi-bin libopenmpi-dev                                # benchmarks and their baseline

@@ -18,15 +18,20 @@ ep::Tensor describe(void* data, DType dtype, const std::vector<size_t>& sizes, c
   return tensor;
 }
 
-// NumPy's own types in the machine's byte order; others take the way through Python.
+// NumPy's own types in the machine's byte order, by their numbers, which are the same in NumPy 1 and 2; others take the way through Python.
 std::optional<DType> numpy_dtype(const py::dtype& dtype) {
   const char order = dtype.byteorder();
   if (order != '=' && order != '|') return std::nullopt;
-  const auto size = dtype.itemsize();
-  switch (dtype.kind()) {
-    case 'f': return size == 4 ? DType::kFloat32 : size == 2 ? DType::kFloat16 : size == 8 ? std::optional(DType::kFloat64) : std::nullopt;
-    case 'i': return size == 8 ? DType::kInt64 : size == 4 ? DType::kInt32 : size == 1 ? std::optional(DType::kInt8) : std::nullopt;
-    case 'u': return size == 8 ? DType::kUint64 : size == 4 ? DType::kUint32 : size == 1 ? std::optional(DType::kUint8) : std::nullopt;
+  switch (dtype.num()) {
+    case 1: return DType::kInt8;
+    case 2: return DType::kUint8;
+    case 5: return DType::kInt32;
+    case 6: return DType::kUint32;
+    case 7: return DType::kInt64;
+    case 8: return DType::kUint64;
+    case 11: return DType::kFloat32;
+    case 12: return DType::kFloat64;
+    case 23: return DType::kFloat16;
     default: return std::nullopt;
   }
 }

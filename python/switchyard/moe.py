@@ -161,6 +161,7 @@ class MoE(Closable):
         self.reason = choice.reason if mode == "auto" else "as the caller chose"
         self.experts, self.topk, self.hidden, self.max_tokens = experts, topk, hidden, max_tokens
         self.dtype = dtype_name(dtype)
+        self.name = ""  # switchyard.torch.ops gives it one
         self._group = Group(comm, GroupConfig(
             algorithm=_MODES[self.mode], num_experts=experts, max_dispatch_tokens_per_rank=max_tokens,
             max_token_bytes=hidden * dtype_bytes(self.dtype), num_topk=topk, timeout_ns=int(timeout * 1e9)))
@@ -183,6 +184,11 @@ class MoE(Closable):
     @property
     def comm(self) -> Communicator:
         return self._comm
+
+    @property
+    def num_block_rows(self) -> int:
+        """Low latency: rows of what a dispatch receives, used or not; high throughput: 0, because that depends on the routing."""
+        return self._num_local * self._block_rows if self._is_ll else 0
 
     def dispatch(self, x: Any, topk_idx: Any, topk_weights: Any) -> Tuple[Received, State]:
         """Collective. Sends row t of x [tokens, hidden] to the experts topk_idx[t] (-1: none); topk_weights are for combine.
@@ -265,7 +271,7 @@ class MoE(Closable):
 
     def _dispatch_ll(self, tokens: Tensor, indices: Tensor, state: State) -> Received:
         assert self._blocks is not None
-        rows = self._buffers.rows(self._num_local * self._block_rows)
+        rows = self._buffers.rows(self.num_block_rows)
         counts = numpy.empty(self._num_local, numpy.int32)
         state.handle.update(indices)
         state.handle.dispatch(
