@@ -79,9 +79,16 @@ class EpHandle {
   std::unique_ptr<Handle> handle_;
 };
 
-// Throws where [tokens, topk] indices, int32 or int64, hold anything but -1 and numbers of experts. An operation finds that out, too, but
-// then the other ranks have got this one's rows already. REQUIRES  memory of the host.
-void check_routing(const Tensor& topk_idx, int num_experts);
+// What a layer's tokens look like.
+struct BatchShape {
+  size_t max_tokens, hidden, topk;
+  int num_experts;
+  DType dtype;
+};
+// Throws, naming what is wrong, unless x is [tokens, hidden], topk_idx [tokens, topk] int32 or int64 with nothing but -1 and numbers of
+// experts, and topk_weights [tokens, topk] float32. Operations find all that out, too; but bad indices only when the other ranks have got
+// this one's rows already. REQUIRES  memory of the host.
+void check_batch(const Tensor& x, const Tensor& topk_idx, const Tensor& topk_weights, const BatchShape& shape);
 
 // Multiplies each row by its weight: float32 weights [rows], tokens [rows, hidden] of FP32, FP16 or BF16, in place where out is tokens.
 // Computed in FP32 and rounded once. What a caller owes to a high-throughput combine.

@@ -4,7 +4,6 @@
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <deque>
@@ -36,6 +35,10 @@ struct TimedOut : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// How often this process is the child of a fork() since the module was loaded; bind_comm() counts. (getpid() would tell, too, but is a
+// system call, and every operation asks.)
+inline int g_num_forks = 0;
+
 // A native object that Python closes. A forked child has none of its threads: there it is left alone.
 template <class T>
 class Owned {
@@ -46,20 +49,20 @@ class Owned {
 
   T& operator*() const {
     if (value_ == nullptr) throw Error(Status::invalid_usage("the " + name_ + " is closed"));
-    if (getpid() != owner_pid_) throw Error(Status::invalid_usage("the " + name_ + " was made before fork(), in the parent"));
+    if (g_num_forks != num_forks_) throw Error(Status::invalid_usage("the " + name_ + " was made before fork(), in the parent"));
     return *value_;
   }
   T* operator->() const { return &**this; }
   bool closed() const { return value_ == nullptr; }
   void reset() {
-    if (getpid() != owner_pid_) static_cast<void>(value_.release());
+    if (g_num_forks != num_forks_) static_cast<void>(value_.release());
     value_.reset();
   }
 
  private:
   std::string name_;
   std::unique_ptr<T> value_;
-  pid_t owner_pid_ = getpid();
+  int num_forks_ = g_num_forks;
 };
 
 // Python's signal handlers run when a wait gives Python this often a chance.
@@ -102,7 +105,7 @@ auto interruptible(Call call, const std::function<void()>& end_early) -> decltyp
 // A tensor and what keeps its memory alive.
 struct PyTensor {
   ep::Tensor tensor;
-  py::object owner;
+  py::object owner = py::none();
   bool writable = true;
 };
 

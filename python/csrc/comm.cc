@@ -1,6 +1,8 @@
 // switchyard/comm.hpp: communicators, symmetric memory, streams.
 #include "switchyard/comm.hpp"
 
+#include <pthread.h>
+
 #include <cstring>
 
 #include "binding.hpp"
@@ -79,6 +81,7 @@ PyComm split(const PyComm& comm, int color, int key) {
 }  // namespace
 
 void bind_comm(py::module_& module) {
+  pthread_atfork(nullptr, nullptr, [] { ++g_num_forks; });
   module.def("make_unique_id", [] {
     const UniqueIdBytes id = make_unique_id();
     return py::bytes(reinterpret_cast<const char*>(id.data()), id.size());

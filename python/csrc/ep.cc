@@ -8,17 +8,17 @@ namespace {
 
 using namespace ep;  // NOLINT: the file gives Python names to this namespace
 using PyGroup = Owned<EpGroup>;
-using MaybeTensor = const PyTensor*;
+// Or no tensor: `ABSENT`. (None would do, but pybind11 searches long before it takes None for a pointer.)
+using MaybeTensor = const PyTensor&;
 using Objects = std::vector<py::object>;
 
 Tensor input(MaybeTensor given, Objects& used) {
-  if (given == nullptr) return {};
-  used.push_back(given->owner);
-  return given->tensor;
+  if (given.tensor.present()) used.push_back(given.owner);
+  return given.tensor;
 }
 
 Tensor output(const char* name, MaybeTensor given, Objects& used) {
-  if (given != nullptr && !given->writable) throw Error(Status::invalid_argument(text(name, " is read-only")));
+  if (!given.writable) throw Error(Status::invalid_argument(text(name, " is read-only")));
   return input(given, used);
 }
 
@@ -37,12 +37,11 @@ LayoutInfo read_info(MaybeTensor expert_counters, MaybeTensor src_rank_counters,
 class PyHandle {
  public:
   PyHandle(const PyComm& comm, const PyGroup& group, int layout, int topk, size_t expert_alignment, MaybeTensor memory)
-      : eager_(group->is_eager()), memory_(memory == nullptr ? py::none() : memory->owner) {
+      : eager_(group->is_eager()), memory_(memory.owner) {
     HandleConfig config;
     config.expert_alignment = expert_alignment;
-    if (memory != nullptr) {
-      const Tensor& given = memory->tensor;
-      if (given.num_dims != 1 || given.dtype != DType::kUint8 || !memory->writable) {
+    if (const Tensor& given = memory.tensor; given.present()) {
+      if (given.num_dims != 1 || given.dtype != DType::kUint8 || !memory.writable) {
         throw Error(Status::invalid_argument(text("memory is ", given.shape_text(), ", must be [bytes] uint8 and writable")));
       }
       config.memory = given.data;
@@ -56,9 +55,10 @@ class PyHandle {
               MaybeTensor recv_total_counter, int id_kind, PyStream& stream) {
     Objects used{topk_idx.owner, memory_};
     const LayoutInfo info = read_info(expert_counters, src_rank_counters, expert_offsets, recv_total_counter, id_kind, used);
+    const uint64_t num_posted = stream->num_posted();
     post(stream, [&](EpHandle& handle, HostStream& target) { handle.update(topk_idx.tensor, info, target); });
-    stream.hold(std::move(used));
-    topk_idx_ = topk_idx.owner;  // low latency reads the indices when it dispatches and combines
+    if (stream->num_posted() != num_posted) stream.hold(std::move(used));
+    topk_idx_ = topk_idx.owner;  // low latency posts nothing, and reads the indices when it dispatches and combines
   }
 
   void dispatch(MaybeTensor tokens, MaybeTensor topk_weights, MaybeTensor scales, MaybeTensor out_tokens,
@@ -110,6 +110,33 @@ class PyHandle {
     if (staged_.empty()) return;
     stream.hold(std::move(staged_.front()));
     staged_.pop_front();
+  }
+
+  // Nanoseconds of each of num_rounds low-latency round trips, dispatch to combined tokens, without Python: what python -m
+  // switchyard.overhead compares its own with.
+  std::vector<int64_t> time_round_trips(const PyTensor& tokens, const PyTensor& rows, const PyTensor& expert_counters,
+                                        const PyTensor& out, const PyTensor& topk_weights, int num_rounds, PyStream& stream) {
+    DispatchArgs dispatch;
+    dispatch.tokens = tokens.tensor;
+    dispatch.out_tokens = rows.tensor;
+    dispatch.has_layout_info = true;
+    dispatch.layout_info.expert_counters = expert_counters.tensor;
+    CombineArgs combine;
+    combine.tokens = rows.tensor;
+    combine.out_tokens = out.tensor;
+    combine.out_topk_weights = topk_weights.tensor;
+    std::vector<int64_t> times;
+    post(stream, [&](EpHandle& handle, HostStream& target) {
+      for (int round = 0; round < num_rounds; ++round) {
+        const auto begin = std::chrono::steady_clock::now();
+        handle.dispatch(dispatch, target);
+        target.synchronize();
+        handle.combine(combine, target);
+        target.synchronize();
+        times.push_back((std::chrono::steady_clock::now() - begin) / std::chrono::nanoseconds(1));
+      }
+    });
+    return times;
   }
 
   // BLOCKING  while operations of the group are running.
@@ -205,10 +232,15 @@ void bind_ep(py::module_& module) {
       .def("dispatch", &PyHandle::dispatch)
       .def("combine", &PyHandle::combine)
       .def("complete", &PyHandle::complete)
+      .def("time_round_trips", &PyHandle::time_round_trips)
       .def("close", &PyHandle::close);
 
-  module.def("check_routing",
-             [](const PyTensor& topk_idx, int num_experts) { check_routing(topk_idx.tensor, num_experts); });
+  py::class_<BatchShape>(module, "BatchShape").def(py::init([](size_t max_tokens, size_t hidden, size_t topk, int num_experts, int dtype) {
+    return BatchShape{max_tokens, hidden, topk, num_experts, DType(dtype)};
+  }));
+  module.def("check_batch", [](const PyTensor& x, const PyTensor& topk_idx, const PyTensor& topk_weights, const BatchShape& shape) {
+    check_batch(x.tensor, topk_idx.tensor, topk_weights.tensor, shape);
+  });
   module.def("weigh_rows", [](const PyTensor& tokens, const PyTensor& weights, const PyTensor& out) {
     const py::gil_scoped_release released;
     weigh_rows(tokens.tensor, weights.tensor, out.tensor);

@@ -36,7 +36,7 @@ std::optional<DType> numpy_dtype(const py::dtype& dtype) {
   }
 }
 
-std::optional<PyTensor> of_numpy(const py::object& buffer, const std::string& name) {
+std::optional<PyTensor> of_numpy(const py::object& buffer, const char* name) {
   if (!py::isinstance<py::array>(buffer)) return std::nullopt;
   const auto array = py::reinterpret_borrow<py::array>(buffer);
   const std::optional<DType> dtype = numpy_dtype(array.dtype());
@@ -63,13 +63,20 @@ PyTensor of_memory(const PyMemory& memory, const py::object& owner, uint64_t off
 PyTensor make_tensor(const py::object& buffer, const py::object& dtype, const py::object& shape, const py::object& window,
                      uint64_t window_offset, const std::string& name) {
   if (dtype.is_none() && shape.is_none() && window.is_none()) {
-    if (std::optional<PyTensor> made = of_numpy(buffer, name)) return *made;
+    if (std::optional<PyTensor> made = of_numpy(buffer, name.c_str())) return *made;
   }
   const auto found = py::module_::import("switchyard.tensor").attr("describe")(buffer, dtype, shape, window, name).cast<py::tuple>();
   const auto sizes = found[2].cast<std::vector<size_t>>();
   const auto kind = DType(found[1].cast<int>());
   if (!window.is_none()) return of_memory(found[0].cast<const PyMemory&>(), window, window_offset, kind, sizes, name);
   return {describe(reinterpret_cast<void*>(found[0].cast<uintptr_t>()), kind, sizes, name), found[3], found[4].cast<bool>()};
+}
+
+// Of whatever a caller gave, without the choices that Tensor() offers. As often as not it is a Tensor already.
+py::object as_tensor(const py::object& value, const char* name) {
+  if (py::isinstance<PyTensor>(value)) return value;
+  if (std::optional<PyTensor> made = of_numpy(value, name)) return py::cast(std::move(*made));
+  return py::cast(make_tensor(value, py::none(), py::none(), py::none(), 0, name));
 }
 
 PyTensor reshape(const PyTensor& given, const std::vector<size_t>& sizes) {
@@ -116,6 +123,8 @@ void bind_tensor(py::module_& module) {
       .def("reshape", &reshape)
       .def_readonly("writable", &PyTensor::writable)
       .def("__repr__", [](const PyTensor& self) { return "Tensor(" + self.tensor.shape_text() + ")"; });
+  module.def("as_tensor", &as_tensor);
+  module.attr("ABSENT") = PyTensor{};
 }
 
 }  // namespace switchyard::python

@@ -9,14 +9,9 @@ import numpy
 from . import _core
 from .errors import InvalidArgument, InvalidUsage, SwitchyardError
 from .lifetime import Closable
-from .tensor import Tensor, dtype_name, numpy_dtype
+from .tensor import Tensor, as_tensor, numpy_dtype
 
 REDUCE_OPS = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}
-
-
-def as_tensor(value: Any, name: str) -> Tensor:
-    """`value` itself if it is a Tensor, else one over it; errors name the argument."""
-    return value if type(value) is Tensor else Tensor(value, name=name)
 
 
 def empty_like(value: Any, shape: Sequence[int]) -> Any:

@@ -12,10 +12,10 @@ from typing import Any, Dict, List, Optional
 import numpy
 
 from . import _core
-from .comm import Communicator, Stream, as_tensor
+from .comm import Communicator, Stream
 from .errors import InvalidArgument
 from .lifetime import Closable
-from .tensor import Tensor
+from .tensor import Tensor, as_tensor
 
 
 class Algorithm(enum.IntEnum):
@@ -63,12 +63,13 @@ class CombineQuant(enum.IntEnum):
     NVFP4 = 1
 
 
-def _as_tensors(prefix: str, fields: Any) -> None:
-    """Describes the tensors of a dataclass once, when it is made, so that calls need not."""
-    for field in dataclasses.fields(fields):
-        value = getattr(fields, field.name)
-        if value is not None and field.name != "recv_topk_idx_kind":
-            object.__setattr__(fields, field.name, as_tensor(value, "%s.%s" % (prefix, field.name)))
+def _describe(fields: Any, prefix: str, *names: str) -> None:
+    """Describes the tensors of a dataclass once, when it is made, so that calls need not: `_tensors`, in the binding's order."""
+    tensors = []
+    for name in names:
+        value = getattr(fields, name)
+        tensors.append(_core.ABSENT if value is None else as_tensor(value, "%s.%s" % (prefix, name)))
+    object.__setattr__(fields, "_tensors", tuple(tensors))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -102,7 +103,7 @@ class LayoutInfo:
     recv_topk_idx_kind: ExpertIdKind = ExpertIdKind.AUTO
 
     def __post_init__(self) -> None:
-        _as_tensors("layout_info", self)
+        _describe(self, "layout_info", "expert_counters", "src_rank_counters", "expert_offsets", "recv_total_counter")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -112,7 +113,7 @@ class DispatchInputs:
     scales: Any = None
 
     def __post_init__(self) -> None:
-        _as_tensors("inputs", self)
+        _describe(self, "inputs", "tokens", "topk_weights", "scales")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -123,7 +124,7 @@ class DispatchOutputs:
     topk_idx: Any = None
 
     def __post_init__(self) -> None:
-        _as_tensors("outputs", self)
+        _describe(self, "outputs", "tokens", "topk_weights", "scales", "topk_idx")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -133,7 +134,7 @@ class CombineInputs:
     scales: Any = None
 
     def __post_init__(self) -> None:
-        _as_tensors("inputs", self)
+        _describe(self, "inputs", "tokens", "topk_weights", "scales")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -142,7 +143,7 @@ class CombineOutputs:
     topk_weights: Any = None
 
     def __post_init__(self) -> None:
-        _as_tensors("outputs", self)
+        _describe(self, "outputs", "tokens", "topk_weights")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -294,7 +295,7 @@ class Handle:
         if alignment < 0 or alignment & (alignment - 1):
             raise InvalidArgument("invalid argument: dispatch_output_per_expert_alignment is %d, must be a power of two" % alignment)
         self._core = _core.Handle(group._comm._core, group._core, int(layout), int(num_topk), alignment,
-                                  None if memory is None else as_tensor(memory, "memory"))
+                                  _core.ABSENT if memory is None else as_tensor(memory, "memory"))
         self._group = group
         group._handles[id(self._core)] = self._core
         self.layout = Layout(layout)
@@ -316,25 +317,22 @@ class Handle:
         if layout_info is not None and self._group.config.algorithm == Algorithm.LOW_LATENCY:
             raise InvalidArgument("invalid argument: layout_info of a low-latency handle goes to dispatch, not to update")
         info = layout_info or _NO_INFO
-        self._core.update(as_tensor(topk_idx, "topk_idx"), info.expert_counters, info.src_rank_counters, info.expert_offsets,
-                          info.recv_total_counter, info.recv_topk_idx_kind, self._group._note(stream))
+        self._core.update(as_tensor(topk_idx, "topk_idx"), *info._tensors, info.recv_topk_idx_kind, self._group._note(stream))
 
     def dispatch(self, inputs: DispatchInputs, outputs: DispatchOutputs, *, layout_info: Optional[LayoutInfo] = None,
                  config: Optional[DispatchConfig] = None, stream: Optional[Stream] = None) -> None:
         """Collective. Sends each token's row to the ranks of its experts. Queued; outputs are there when the stream has passed."""
         config = config or _DISPATCH
         info = layout_info or _NO_INFO
-        self._core.dispatch(inputs.tokens, inputs.topk_weights, inputs.scales, outputs.tokens, outputs.topk_weights, outputs.scales,
-                            outputs.topk_idx, layout_info is not None, info.expert_counters, info.src_rank_counters,
-                            info.expert_offsets, info.recv_total_counter, info.recv_topk_idx_kind, config.send_only,
-                            config.round_scales, config.pass_direction, config.quant_recipe, self._group._note(stream))
+        self._core.dispatch(*inputs._tensors, *outputs._tensors, layout_info is not None, *info._tensors, info.recv_topk_idx_kind,
+                            config.send_only, config.round_scales, config.pass_direction, config.quant_recipe, self._group._note(stream))
 
     def combine(self, inputs: CombineInputs, outputs: CombineOutputs, *, config: Optional[CombineConfig] = None,
                 stream: Optional[Stream] = None) -> None:
         """Collective. Brings the experts' rows back to their tokens and adds them up. Queued, as dispatch."""
         config = config or _COMBINE
-        self._core.combine(inputs.tokens, inputs.topk_weights, inputs.scales, outputs.tokens, outputs.topk_weights, config.send_only,
-                           config.pass_direction, config.quant_recipe, self._group._note(stream))
+        self._core.combine(*inputs._tensors, *outputs._tensors, config.send_only, config.pass_direction, config.quant_recipe,
+                           self._group._note(stream))
 
     def complete(self, *, stream: Optional[Stream] = None) -> None:
         """The receiving half of the oldest operation with send_only; without one, nothing."""

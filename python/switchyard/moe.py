@@ -17,15 +17,16 @@ from typing import Any, Iterator, List, NamedTuple, Optional, Tuple
 import numpy
 
 from . import _core
-from .comm import Communicator, as_tensor, empty_like
+from .comm import Communicator, empty_like
 from .ep import (Algorithm, CombineConfig, CombineInputs, CombineOutputs, DispatchConfig, DispatchInputs, DispatchOutputs, Group,
                  GroupConfig, Handle, Layout, LayoutInfo, PassDir)
 from .errors import InvalidArgument, InvalidUsage
 from .lifetime import Closable
-from .tensor import Tensor, dtype_bytes, dtype_name, numpy_dtype
+from .tensor import Tensor, as_tensor, dtype_bytes, dtype_name, numpy_dtype
 
 _MODES = {"ll": Algorithm.LOW_LATENCY, "ht": Algorithm.HIGH_THROUGHPUT}
 _BACKWARD_DISPATCH = DispatchConfig(pass_direction=PassDir.BWD)
+_NONE = _core.ABSENT
 _BACKWARD_COMBINE = CombineConfig(pass_direction=PassDir.BWD)
 
 #: Up to so many tokens a rank low latency is faster (docs/figures.md, `switchyard bench ep --mode auto`): it has fewer meetings of the
@@ -171,9 +172,12 @@ class MoE(Closable):
         self._free_handles: List[Handle] = []
         self._buffers = _Buffers(hidden, numpy_dtype(self.dtype))
         self._block_rows = self._group.rows_per_expert
+        self._stream = self._group._note(comm.stream)
         #: The numbers of this rank's experts among all.
         self.local_experts: List[int] = self._group.local_experts
         self._num_local = len(self.local_experts)
+        self._batch_shape = _core.BatchShape(max_tokens, hidden, topk, experts, _core.DTYPE_CODES[self.dtype])
+        self._block_shape = (self._num_local, self._block_rows, hidden)
         self._blocks = numpy.arange(self._num_local, dtype=numpy.int32) * self._block_rows if self._is_ll else None
         self._free_handles.append(self._new_handle())  # collective in low latency, so it is made here
 
@@ -195,17 +199,12 @@ class MoE(Closable):
 
         A call that raises InvalidArgument or InvalidUsage has sent nothing: repeat it with what is right.
         """
-        _refuse_gradients(x, topk_weights)
-        tokens, weights = self._tokens("x", x, None), as_tensor(topk_weights, "topk_weights")
-        indices = as_tensor(topk_idx, "topk_idx")
-        num_tokens = tokens.shape[0]
-        _expect("topk_idx", indices, (num_tokens, self.topk), ("int64", "int32"))
-        _expect("topk_weights", weights, (num_tokens, self.topk), ("float32",))
-        if num_tokens > self.max_tokens:
-            raise InvalidArgument("invalid argument: x has %d tokens, max_tokens is %d" % (num_tokens, self.max_tokens))
-        _core.check_routing(indices, self.experts)
+        if type(x) is not numpy.ndarray:
+            _refuse_gradients(x, topk_weights)
+        tokens, indices, weights = self._of_our_type("x", x), as_tensor(topk_idx, "topk_idx"), as_tensor(topk_weights, "topk_weights")
+        _core.check_batch(tokens, indices, weights, self._batch_shape)
         handle = self._free_handles.pop() if self._free_handles else self._new_handle()
-        state = State(self, handle, num_tokens, topk_weights, weights)
+        state = State(self, handle, tokens.shape[0], topk_weights, weights)
         recv = self._dispatch_ll(tokens, indices, state) if self._is_ll else self._dispatch_ht(tokens, indices, weights, state)
         recv.tokens = _like(x, recv.tokens, self.dtype)
         if recv.weights is not None:
@@ -218,7 +217,8 @@ class MoE(Closable):
 
         expert_out has the shape of recv.tokens, and may be that.
         """
-        _refuse_gradients(expert_out)
+        if type(expert_out) is not numpy.ndarray:
+            _refuse_gradients(expert_out)
         rows = self._rows("expert_out", expert_out, state)
         if not self._is_ll:
             weighed = self._wrap(self._buffers.rows(rows.shape[0]))
@@ -269,16 +269,16 @@ class MoE(Closable):
     def _new_handle(self) -> Handle:
         return Handle(self._group, Layout.EXPERT_MAJOR, self.topk)
 
+    # Decoding makes the low-latency calls for every layer of every token: they go to the binding without the dataclasses of Handle.
     def _dispatch_ll(self, tokens: Tensor, indices: Tensor, state: State) -> Received:
         assert self._blocks is not None
         rows = self._buffers.rows(self.num_block_rows)
         counts = numpy.empty(self._num_local, numpy.int32)
-        state.handle.update(indices)
-        state.handle.dispatch(
-            DispatchInputs(tokens=tokens),
-            DispatchOutputs(tokens=self._wrap(rows).reshape((self._num_local, self._block_rows, self.hidden))),
-            layout_info=LayoutInfo(expert_counters=counts))
-        self._comm.stream.synchronize()
+        core = state.handle._core
+        core.update(indices, _NONE, _NONE, _NONE, _NONE, 0, self._stream)
+        core.dispatch(tokens, _NONE, _NONE, self._wrap(rows).reshape(self._block_shape), _NONE, _NONE, _NONE, True,
+                      as_tensor(counts, "counts"), _NONE, _NONE, _NONE, 0, False, False, 0, 0, self._stream)
+        self._stream.synchronize(None)
         return Received(rows, counts, self._blocks, None, self.local_experts)
 
     def _dispatch_ht(self, tokens: Tensor, indices: Tensor, weights: Tensor, state: State) -> Received:
@@ -295,9 +295,9 @@ class MoE(Closable):
 
     def _combine(self, like: Any, rows: Tensor, state: State) -> Any:
         y = empty_like(like, (state.num_tokens, self.hidden))
-        state.handle.combine(CombineInputs(tokens=rows), CombineOutputs(
-            tokens=self._tokens("y", y, None), topk_weights=state._weights_tensor if self._is_ll else None))
-        self._comm.stream.synchronize()
+        state.handle._core.combine(rows, _NONE, _NONE, self._of_our_type("y", y), state._weights_tensor if self._is_ll else _NONE, False, 0,
+                                   0, self._stream)
+        self._stream.synchronize(None)
         return y
 
     def _require_backward(self) -> None:
@@ -306,7 +306,7 @@ class MoE(Closable):
 
     def _wrap(self, array: Any) -> Tensor:
         """An array of ours as a tensor of the layer's type."""
-        return Tensor(array) if array.dtype.name == self.dtype else Tensor(array, dtype=self.dtype)
+        return self._of_our_type("buffer", array)
 
     def _tokens(self, name: str, value: Any, num_tokens: Optional[int]) -> Tensor:
         """[tokens, hidden] of the layer's type; unsigned integers of its width are taken for it."""
@@ -321,10 +321,10 @@ class MoE(Closable):
             raise InvalidUsage("invalid usage: the state's dispatch failed")
         tensor = self._of_our_type(name, value)
         _expect(name, tensor, tuple(state.recv.tokens.shape), (self.dtype,))
-        return tensor.reshape((self._num_local, self._block_rows, self.hidden)) if self._is_ll else tensor
+        return tensor.reshape(self._block_shape) if self._is_ll else tensor
 
     def _of_our_type(self, name: str, value: Any) -> Tensor:
-        if isinstance(value, numpy.ndarray) and value.dtype.kind == "u":
+        if type(value) is numpy.ndarray and value.dtype.kind == "u":
             return Tensor(value, dtype=self.dtype, name=name)
         return as_tensor(value, name)
 

@@ -15,6 +15,7 @@ from . import _core
 from .errors import InvalidArgument
 
 Tensor = _core.Tensor
+as_tensor = _core.as_tensor  # (value, name): `value` itself if it is a Tensor, else one over it; errors name the argument
 Described = Tuple[Any, int, Sequence[int], Any, bool]
 
 # Names of other libraries for our types; what ml_dtypes and torch call FP8 is OCP's.

@@ -90,12 +90,28 @@ void check_indices(const Tensor& topk_idx, int num_experts) {
 
 }  // namespace
 
-void check_routing(const Tensor& topk_idx, int num_experts) {
-  const bool is_64 = topk_idx.dtype == DType::kInt64;
-  if (topk_idx.num_dims != 2 || (!is_64 && topk_idx.dtype != DType::kInt32)) {
-    throw Error(Status::invalid_argument(text("topk_idx is ", topk_idx.shape_text(), ", must be [tokens, topk] int32 or int64")));
+void check_batch(const Tensor& x, const Tensor& topk_idx, const Tensor& topk_weights, const BatchShape& shape) {
+  const size_t num_tokens = x.num_dims > 0 ? x.sizes[0] : 0;
+  if (x.num_dims != 2 || x.sizes[1] != shape.hidden || x.dtype != shape.dtype) {
+    throw Error(Status::invalid_argument(
+        text("x is ", x.shape_text(), ", must be [", num_tokens, ", ", shape.hidden, "] ", dtype_name(shape.dtype))));
   }
-  is_64 ? check_indices<int64_t>(topk_idx, num_experts) : check_indices<int32_t>(topk_idx, num_experts);
+  if (num_tokens > shape.max_tokens) {
+    throw Error(Status::invalid_argument(text("x has ", num_tokens, " tokens, max_tokens is ", shape.max_tokens)));
+  }
+  const auto fits = [&](const Tensor& tensor) {
+    return tensor.num_dims == 2 && tensor.sizes[0] == num_tokens && tensor.sizes[1] == shape.topk;
+  };
+  const bool is_64 = topk_idx.dtype == DType::kInt64;
+  if (!fits(topk_idx) || (!is_64 && topk_idx.dtype != DType::kInt32)) {
+    throw Error(Status::invalid_argument(
+        text("topk_idx is ", topk_idx.shape_text(), ", must be [", num_tokens, ", ", shape.topk, "] int64 or int32")));
+  }
+  if (!fits(topk_weights) || topk_weights.dtype != DType::kFloat32) {
+    throw Error(Status::invalid_argument(
+        text("topk_weights is ", topk_weights.shape_text(), ", must be [", num_tokens, ", ", shape.topk, "] float32")));
+  }
+  is_64 ? check_indices<int64_t>(topk_idx, shape.num_experts) : check_indices<int32_t>(topk_idx, shape.num_experts);
 }
 
 void weigh_rows(const Tensor& tokens, const Tensor& weights, const Tensor& out) {

@@ -83,8 +83,10 @@ def test_torch_training_over_ranks_is_training_in_one_process(comm):
     torch.set_num_threads(1)
     losses = []
     with make_moe(comm) as moe:
-        alone = torch_transformer.Transformer(torch_transformer.LocalExperts)
-        sharded = torch_transformer.Transformer(lambda: switchyard.torch.ExpertParallel(moe, torch_transformer.make_expert))
+        sizes = torch_transformer.Sizes()
+        alone = torch_transformer.Transformer(lambda: torch_transformer.LocalExperts(sizes))
+        sharded = torch_transformer.Transformer(
+            lambda: switchyard.torch.ExpertParallel(moe, lambda number: torch_transformer.make_expert(sizes)))
         theirs = dict(alone.named_parameters())
         optimizers = [torch.optim.Adam(model.parameters(), lr=0.01) for model in (alone, sharded)]
         for step in range(STEPS):
