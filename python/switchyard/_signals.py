@@ -16,10 +16,10 @@ _SIGACTION_BYTES = 512  # more than any platform's struct sigaction has
 def kept_handlers() -> Iterator[None]:
     sigaction = ctypes.CDLL(None).sigaction
     kept = {}
-    for number in signal.valid_signals():
+    for number in map(int, signal.valid_signals()):
         action = ctypes.create_string_buffer(_SIGACTION_BYTES)
-        if sigaction(int(number), None, action) == 0:
-            kept[int(number)] = action
+        if sigaction(number, None, action) == 0:
+            kept[number] = action
     try:
         yield
     finally:

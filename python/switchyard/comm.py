@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, List, Optional, Sequence, Union
+from typing import Any, List, Optional, Sequence
 
 import numpy
 
@@ -84,9 +84,8 @@ class SymmetricMemory(Closable):
 
     def array(self, shape: Sequence[int], dtype: Any, offset: int = 0) -> "numpy.ndarray[Any, Any]":
         """The same place as a NumPy array. While one of these exists, the memory does."""
-        element = numpy_dtype(dtype)
-        count = int(numpy.prod(shape, dtype=numpy.int64))
-        return numpy.frombuffer(self._core, element, count, offset).reshape(shape)
+        memory: Any = self._core  # which has the buffer protocol
+        return numpy.ndarray(shape, numpy_dtype(dtype), memory, offset)
 
     def _release(self) -> None:
         core, self._core = self._core, _core.SymmetricMemory.closed()

@@ -63,13 +63,15 @@ class CombineQuant(enum.IntEnum):
     NVFP4 = 1
 
 
-def _describe(fields: Any, prefix: str, *names: str) -> None:
-    """Describes the tensors of a dataclass once, when it is made, so that calls need not: `_tensors`, in the binding's order."""
-    tensors = []
-    for name in names:
-        value = getattr(fields, name)
-        tensors.append(_core.ABSENT if value is None else as_tensor(value, "%s.%s" % (prefix, name)))
-    object.__setattr__(fields, "_tensors", tuple(tensors))
+class _Described:
+    """A dataclass of tensors, described once, when it is made, so that calls need not: `_tensors`, in the binding's order."""
+
+    _tensors: Any
+
+    def _describe(self, prefix: str, *names: str) -> None:
+        values = [(name, getattr(self, name)) for name in names]
+        tensors = [_core.ABSENT if value is None else as_tensor(value, "%s.%s" % (prefix, name)) for name, value in values]
+        object.__setattr__(self, "_tensors", tuple(tensors))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -95,7 +97,7 @@ class HandleConfig:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class LayoutInfo:
+class LayoutInfo(_Described):
     expert_counters: Any = None
     src_rank_counters: Any = None
     expert_offsets: Any = None
@@ -103,47 +105,47 @@ class LayoutInfo:
     recv_topk_idx_kind: ExpertIdKind = ExpertIdKind.AUTO
 
     def __post_init__(self) -> None:
-        _describe(self, "layout_info", "expert_counters", "src_rank_counters", "expert_offsets", "recv_total_counter")
+        self._describe("layout_info", "expert_counters", "src_rank_counters", "expert_offsets", "recv_total_counter")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DispatchInputs:
+class DispatchInputs(_Described):
     tokens: Any
     topk_weights: Any = None
     scales: Any = None
 
     def __post_init__(self) -> None:
-        _describe(self, "inputs", "tokens", "topk_weights", "scales")
+        self._describe("inputs", "tokens", "topk_weights", "scales")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class DispatchOutputs:
+class DispatchOutputs(_Described):
     tokens: Any
     topk_weights: Any = None
     scales: Any = None
     topk_idx: Any = None
 
     def __post_init__(self) -> None:
-        _describe(self, "outputs", "tokens", "topk_weights", "scales", "topk_idx")
+        self._describe("outputs", "tokens", "topk_weights", "scales", "topk_idx")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CombineInputs:
+class CombineInputs(_Described):
     tokens: Any
     topk_weights: Any = None
     scales: Any = None
 
     def __post_init__(self) -> None:
-        _describe(self, "inputs", "tokens", "topk_weights", "scales")
+        self._describe("inputs", "tokens", "topk_weights", "scales")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class CombineOutputs:
+class CombineOutputs(_Described):
     tokens: Any
     topk_weights: Any = None
 
     def __post_init__(self) -> None:
-        _describe(self, "outputs", "tokens", "topk_weights")
+        self._describe("outputs", "tokens", "topk_weights")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -294,7 +296,7 @@ class Handle:
         alignment = (config or HandleConfig()).dispatch_output_per_expert_alignment
         if alignment < 0 or alignment & (alignment - 1):
             raise InvalidArgument("invalid argument: dispatch_output_per_expert_alignment is %d, must be a power of two" % alignment)
-        self._core = _core.Handle(group._comm._core, group._core, int(layout), int(num_topk), alignment,
+        self._core: Any = _core.Handle(group._comm._core, group._core, int(layout), int(num_topk), alignment,
                                   _core.ABSENT if memory is None else as_tensor(memory, "memory"))
         self._group = group
         group._handles[id(self._core)] = self._core

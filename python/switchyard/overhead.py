@@ -36,12 +36,12 @@ def measure(comm: Communicator, *, tokens: int = 1, hidden: int = 1024, topk: in
     dispatch_in, dispatch_out = DispatchInputs(tokens=x), DispatchOutputs(tokens=rows)
     info = LayoutInfo(expert_counters=counts)
     combine_in, combine_out = CombineInputs(tokens=rows), CombineOutputs(tokens=y, topk_weights=weights)
-    native = [Tensor(array) for array in (x, rows, counts, y, weights)]
+    native = Tensor(x), Tensor(rows), Tensor(counts), Tensor(y), Tensor(weights)
     moe = MoE(comm, experts=experts, topk=topk, hidden=hidden, max_tokens=tokens, mode="ll")
     now = time.perf_counter_ns
 
     def from_cpp() -> List[int]:
-        return handle._core.time_round_trips(*native, rounds, stream._core)
+        return list(handle._core.time_round_trips(*native, rounds, stream._core))
 
     def from_handle() -> List[int]:
         times = []

@@ -1,7 +1,7 @@
 """Experts sharded over ranks."""
 from __future__ import annotations
 
-from typing import Any, Callable, Iterable, List, Sequence, Union
+from typing import Any, Callable, List, Sequence, Union
 
 import torch
 
@@ -30,16 +30,16 @@ class ExpertParallel(torch.nn.Module):
         self.moe = moe
         self.experts = torch.nn.ModuleDict({str(expert): make(expert) for expert in moe.local_experts})
         for parameter in self.experts.parameters():
-            parameter.expert_parallel = True  # type: ignore[attr-defined]
+            parameter.expert_parallel = True
 
     def forward(self, x: torch.Tensor, topk_idx: torch.Tensor, topk_weights: torch.Tensor) -> torch.Tensor:
         """Collective. x is [..., hidden], topk_idx and topk_weights [..., topk]."""
         rows = x.reshape(-1, x.shape[-1]).contiguous()
         topk = (rows.shape[0], self.moe.topk)
         recv, state = dispatch(self.moe, rows, topk_idx.reshape(topk).contiguous(), topk_weights.reshape(topk).float().contiguous())
-        results: List[torch.Tensor] = []
+        results: List[Any] = []
         for expert, of_expert, place in recv:
-            results.append((self.experts[str(expert)](of_expert), place))  # type: ignore[arg-type]
+            results.append((self.experts[str(expert)](of_expert), place))
         return combine(self.moe, self._in_place(recv, results), state).reshape(x.shape)
 
     def _in_place(self, recv: Any, results: List[Any]) -> torch.Tensor:

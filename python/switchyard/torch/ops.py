@@ -47,7 +47,7 @@ def _keep(state: State) -> Tensor:
     number = next(_numbers)
     memory = numpy.full(1, number, numpy.int64)
     _states[number] = state
-    weakref.finalize(memory, _states.pop, number, None)
+    weakref.finalize(memory, lambda: _states.pop(number, None))
     return torch.from_numpy(memory)
 
 
@@ -149,7 +149,8 @@ torch.library.register_autograd("switchyard::combine", _backward_of_combine, set
 
 def dispatch(moe: MoE, x: Tensor, topk_idx: Tensor, topk_weights: Tensor) -> Routed:
     """Collective. As switchyard.torch.dispatch, for torch.compile."""
-    return Routed(*_dispatch(x, topk_idx, topk_weights, _name_of(moe)), x.shape[0])
+    tokens, weights, counts, ticket = _dispatch(x, topk_idx, topk_weights, _name_of(moe))
+    return Routed(tokens, weights, counts, ticket, x.shape[0])
 
 
 def combine(moe: MoE, expert_out: Tensor, routed: Routed) -> Tensor:
