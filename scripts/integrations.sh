@@ -11,7 +11,7 @@ environment=$build_dir/integrations-venv
 if [[ ! -x $environment/bin/python ]]; then
   /usr/bin/python3 -m venv "$environment"  # the Python that build/python is for
 fi
-"$environment/bin/pip" install --quiet --upgrade numpy pytest torch
+"$environment/bin/pip" install --quiet --upgrade ml_dtypes numpy pytest torch
 
 export PYTHONPATH=$build_dir/python OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=1
 cd "$here/tests/python"
