@@ -1,8 +1,8 @@
 // The C++ face of collectives: in stream order, deterministic (docs/collectives.md).
 //
 //   switchyard::coll::CollGroup coll(comm);
-//   coll.all_reduce(gradients, gradients, num_elements, switchyard::DType::kFloat32, switchyard::coll::ReduceOp::kSum, stream);
-//   stream.synchronize();
+//   coll.all_reduce(gradients, gradients, num_elements, switchyard::DType::kFloat32, switchyard::coll::ReduceOp::kSum,
+//   stream); stream.synchronize();
 //
 // THREADS    one call at a time, in the same order on all ranks.
 // OWNERSHIP  must outlive what it posted, and go before its Comm.
@@ -32,7 +32,8 @@ class CollGroup {
   // In place: in == out.
   void all_reduce(const void* in, void* out, size_t num_elements, DType dtype, ReduceOp op, const HostStream& stream);
   // `out` gets this rank's share of num_elements. In place: it is that share of `in`.
-  void reduce_scatter(const void* in, void* out, size_t num_elements, DType dtype, ReduceOp op, const HostStream& stream);
+  void reduce_scatter(const void* in, void* out, size_t num_elements, DType dtype, ReduceOp op,
+                      const HostStream& stream);
   // In place at the root: in == out. `in` of other ranks is not used.
   void broadcast(const void* in, void* out, size_t num_elements, DType dtype, int root, const HostStream& stream);
   // num_elements: between each two ranks, side by side in the order of ranks. In place: in == out.

@@ -1,5 +1,6 @@
-// What the files of the binding share: who owns native objects, how tensors are kept while operations use them, and how a wait lets
-// Python go on. The binding converts, releases the GIL and translates errors; what is allowed is the library's to say.
+// What the files of the binding share: who owns native objects, how tensors are kept while operations use them, and how
+// a wait lets Python go on. The binding converts, releases the GIL and translates errors; what is allowed is the
+// library's to say.
 #pragma once
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
@@ -35,8 +36,8 @@ struct TimedOut : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// How often this process is the child of a fork() since the module was loaded; bind_comm() counts. (getpid() would tell, too, but is a
-// system call, and every operation asks.)
+// How often this process is the child of a fork() since the module was loaded; bind_comm() counts. (getpid() would
+// tell, too, but is a system call, and every operation asks.)
 inline int g_num_forks = 0;
 
 // A native object that Python closes. A forked child has none of its threads: there it is left alone.
@@ -49,7 +50,8 @@ class Owned {
 
   T& operator*() const {
     if (value_ == nullptr) throw Error(Status::invalid_usage("the " + name_ + " is closed"));
-    if (g_num_forks != num_forks_) throw Error(Status::invalid_usage("the " + name_ + " was made before fork(), in the parent"));
+    if (g_num_forks != num_forks_)
+      throw Error(Status::invalid_usage("the " + name_ + " was made before fork(), in the parent"));
     return *value_;
   }
   T* operator->() const { return &**this; }
@@ -73,8 +75,8 @@ inline void check_signals() {
   if (PyErr_CheckSignals() != 0) throw py::error_already_set();
 }
 
-// Runs a blocking call on a thread of its own, and meanwhile looks for signals here. When a handler raises, end_early() makes the
-// call return; without one the call is left to its own deadline, and what it makes is thrown away.
+// Runs a blocking call on a thread of its own, and meanwhile looks for signals here. When a handler raises, end_early()
+// makes the call return; without one the call is left to its own deadline, and what it makes is thrown away.
 template <class Call>
 auto interruptible(Call call, const std::function<void()>& end_early) -> decltype(call()) {
   auto task = std::make_shared<std::packaged_task<decltype(call())()>>(std::move(call));
@@ -121,7 +123,8 @@ class PyStream {
   // The objects stay alive until everything posted so far has run. REQUIRES  the GIL.
   void hold(std::vector<py::object> objects);
   void release_finished();
-  // BLOCKING  until everything posted so far has run; throws what failed since the last time. No limit: operations have their own.
+  // BLOCKING  until everything posted so far has run; throws what failed since the last time. No limit: operations have
+  // their own.
   void synchronize(std::optional<double> timeout_s);
   bool idle() const { return stream_.closed() || stream_->num_completed() == stream_->num_posted(); }
   // BLOCKING  until it is idle.

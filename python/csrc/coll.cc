@@ -39,7 +39,8 @@ std::vector<Part> side_by_side(const Counts& counts) {
 void bind_coll(py::module_& module) {
   py::class_<PyColl>(module, "Collectives")
       .def(py::init([](const PyComm& comm) {
-        return PyColl("communicator", interruptible([&] { return std::make_unique<CollGroup>(*comm); }, aborting(comm)));
+        return PyColl("communicator",
+                      interruptible([&] { return std::make_unique<CollGroup>(*comm); }, aborting(comm)));
       }))
       .def("all_gather",
            [](const PyColl& self, const PyTensor& in, const PyTensor& out, size_t num_elements, PyStream& stream) {
@@ -48,19 +49,22 @@ void bind_coll(py::module_& module) {
              });
            })
       .def("all_reduce",
-           [](const PyColl& self, const PyTensor& in, const PyTensor& out, size_t num_elements, int op, PyStream& stream) {
+           [](const PyColl& self, const PyTensor& in, const PyTensor& out, size_t num_elements, int op,
+              PyStream& stream) {
              post(in, out, stream, [&](const void* from, void* to, DType dtype, const HostStream& target) {
                self->all_reduce(from, to, num_elements, dtype, ReduceOp(op), target);
              });
            })
       .def("reduce_scatter",
-           [](const PyColl& self, const PyTensor& in, const PyTensor& out, size_t num_elements, int op, PyStream& stream) {
+           [](const PyColl& self, const PyTensor& in, const PyTensor& out, size_t num_elements, int op,
+              PyStream& stream) {
              post(in, out, stream, [&](const void* from, void* to, DType dtype, const HostStream& target) {
                self->reduce_scatter(from, to, num_elements, dtype, ReduceOp(op), target);
              });
            })
       .def("broadcast",
-           [](const PyColl& self, const PyTensor& in, const PyTensor& out, size_t num_elements, int root, PyStream& stream) {
+           [](const PyColl& self, const PyTensor& in, const PyTensor& out, size_t num_elements, int root,
+              PyStream& stream) {
              post(in, out, stream, [&](const void* from, void* to, DType dtype, const HostStream& target) {
                self->broadcast(from, to, num_elements, dtype, root, target);
              });

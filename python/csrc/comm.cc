@@ -30,9 +30,11 @@ void PyStream::synchronize(std::optional<double> timeout_s) {
   while (stream.num_completed() < goal) {
     auto slice = std::chrono::duration_cast<std::chrono::nanoseconds>(kSlice);
     if (timeout_s) {
-      const std::chrono::duration<double> left(*timeout_s - std::chrono::duration<double>(Clock::now() - begin).count());
+      const std::chrono::duration<double> left(*timeout_s -
+                                               std::chrono::duration<double>(Clock::now() - begin).count());
       if (left.count() <= 0) {
-        throw TimedOut(text(goal - stream.num_completed(), " of the stream's tasks have not run within ", *timeout_s, " s"));
+        throw TimedOut(
+            text(goal - stream.num_completed(), " of the stream's tasks have not run within ", *timeout_s, " s"));
       }
       slice = std::min(slice, std::chrono::duration_cast<std::chrono::nanoseconds>(left) + std::chrono::nanoseconds(1));
     }
@@ -59,8 +61,8 @@ PyComm from_environment() {
 }
 
 PyComm from_store(const std::string& store, int rank, int num_ranks, const std::string& job_key) {
-  return joined(interruptible(
-      [=] { return std::make_unique<Comm>(Comm::from_store(store, rank, num_ranks, job_key)); }, {}));
+  return joined(
+      interruptible([=] { return std::make_unique<Comm>(Comm::from_store(store, rank, num_ranks, job_key)); }, {}));
 }
 
 PyComm from_unique_id(const py::bytes& unique_id, int rank, int num_ranks) {
@@ -97,14 +99,17 @@ void bind_comm(py::module_& module) {
       .def_property_readonly("num_nodes", [](const PyComm& self) { return self->num_nodes(); })
       .def("split", &split)
       .def("barrier", [](const PyComm& self) { interruptible([&comm = *self] { comm.barrier(); }, aborting(self)); })
-      .def("abort", [](const PyComm& self, const std::string& reason) { self->abort(reason); },
-           py::call_guard<py::gil_scoped_release>())
+      .def(
+          "abort", [](const PyComm& self, const std::string& reason) { self->abort(reason); },
+          py::call_guard<py::gil_scoped_release>())
       .def("check_async_error", [](const PyComm& self) { self->check_async_error(); })
       .def("close", &PyComm::reset, py::call_guard<py::gil_scoped_release>());
 
   py::class_<PyMemory>(module, "SymmetricMemory", py::buffer_protocol())
       .def(py::init([](const PyComm& comm, size_t num_bytes) {
-        return PyMemory("memory", interruptible([&] { return std::make_unique<SymmetricMemory>(*comm, num_bytes); }, aborting(comm)));
+             return PyMemory(
+                 "memory",
+                 interruptible([&] { return std::make_unique<SymmetricMemory>(*comm, num_bytes); }, aborting(comm)));
            }),
            py::keep_alive<1, 2>())
       .def_static("closed", [] { return PyMemory("memory", nullptr); })

@@ -42,19 +42,22 @@ class PyHandle {
     config.expert_alignment = expert_alignment;
     if (const Tensor& given = memory.tensor; given.present()) {
       if (given.num_dims != 1 || given.dtype != DType::kUint8 || !memory.writable) {
-        throw Error(Status::invalid_argument(text("memory is ", given.shape_text(), ", must be [bytes] uint8 and writable")));
+        throw Error(
+            Status::invalid_argument(text("memory is ", given.shape_text(), ", must be [bytes] uint8 and writable")));
       }
       config.memory = given.data;
       config.num_memory_bytes = given.sizes[0];
     }
-    handle_.emplace("handle", interruptible(
-        [&] { return std::make_unique<EpHandle>(*group, Layout(layout), topk, config); }, aborting(comm)));
+    handle_.emplace("handle",
+                    interruptible([&] { return std::make_unique<EpHandle>(*group, Layout(layout), topk, config); },
+                                  aborting(comm)));
   }
 
-  void update(const PyTensor& topk_idx, MaybeTensor expert_counters, MaybeTensor src_rank_counters, MaybeTensor expert_offsets,
-              MaybeTensor recv_total_counter, int id_kind, PyStream& stream) {
+  void update(const PyTensor& topk_idx, MaybeTensor expert_counters, MaybeTensor src_rank_counters,
+              MaybeTensor expert_offsets, MaybeTensor recv_total_counter, int id_kind, PyStream& stream) {
     Objects used{topk_idx.owner, memory_};
-    const LayoutInfo info = read_info(expert_counters, src_rank_counters, expert_offsets, recv_total_counter, id_kind, used);
+    const LayoutInfo info =
+        read_info(expert_counters, src_rank_counters, expert_offsets, recv_total_counter, id_kind, used);
     const uint64_t num_posted = stream->num_posted();
     post(stream, [&](EpHandle& handle, HostStream& target) { handle.update(topk_idx.tensor, info, target); });
     if (stream->num_posted() != num_posted) stream.hold(std::move(used));
@@ -64,8 +67,8 @@ class PyHandle {
   void dispatch(MaybeTensor tokens, MaybeTensor topk_weights, MaybeTensor scales, MaybeTensor out_tokens,
                 MaybeTensor out_topk_weights, MaybeTensor out_scales, MaybeTensor out_topk_idx, bool has_layout_info,
                 MaybeTensor expert_counters, MaybeTensor src_rank_counters, MaybeTensor expert_offsets,
-                MaybeTensor recv_total_counter, int id_kind, bool send_only, bool round_scales, int direction, int quant,
-                PyStream& stream) {
+                MaybeTensor recv_total_counter, int id_kind, bool send_only, bool round_scales, int direction,
+                int quant, PyStream& stream) {
     Objects used{topk_idx_, memory_};
     DispatchArgs args;
     args.tokens = input(tokens, used);
@@ -96,8 +99,9 @@ class PyHandle {
     args.out_tokens = output("outputs.tokens", out_tokens, used);
     args.direction = PassDirection(direction);
     // A backward combine writes it; a low-latency one reads its weights there.
-    args.out_topk_weights = args.direction == PassDirection::kBackward ? output("outputs.topk_weights", out_topk_weights, used)
-                                                                       : input(out_topk_weights, used);
+    args.out_topk_weights = args.direction == PassDirection::kBackward
+                                ? output("outputs.topk_weights", out_topk_weights, used)
+                                : input(out_topk_weights, used);
     args.send_only = send_only;
     args.quant = CombineQuant(quant);
     if (eager_) stream.synchronize({});
@@ -112,10 +116,11 @@ class PyHandle {
     staged_.pop_front();
   }
 
-  // Nanoseconds of each of num_rounds low-latency round trips, dispatch to combined tokens, without Python: what python -m
-  // switchyard.overhead compares its own with.
+  // Nanoseconds of each of num_rounds low-latency round trips, dispatch to combined tokens, without Python: what python
+  // -m switchyard.overhead compares its own with.
   std::vector<int64_t> time_round_trips(const PyTensor& tokens, const PyTensor& rows, const PyTensor& expert_counters,
-                                        const PyTensor& out, const PyTensor& topk_weights, int num_rounds, PyStream& stream) {
+                                        const PyTensor& out, const PyTensor& topk_weights, int num_rounds,
+                                        PyStream& stream) {
     DispatchArgs dispatch;
     dispatch.tokens = tokens.tensor;
     dispatch.out_tokens = rows.tensor;
@@ -171,8 +176,8 @@ class PyHandle {
 };
 
 PyGroup make_group(const PyComm& comm, int algorithm, uint32_t num_experts, uint32_t max_dispatch_tokens_per_rank,
-                   uint32_t max_recv_tokens_per_rank, uint32_t max_token_bytes, uint64_t rdma_buffer_size, uint32_t num_topk,
-                   bool enable_mask, uint64_t timeout_ns, int zero_copy, int overflow_policy) {
+                   uint32_t max_recv_tokens_per_rank, uint32_t max_token_bytes, uint64_t rdma_buffer_size,
+                   uint32_t num_topk, bool enable_mask, uint64_t timeout_ns, int zero_copy, int overflow_policy) {
   GroupConfig config;
   config.algorithm = Algorithm(algorithm);
   config.num_experts = num_experts;
@@ -220,10 +225,11 @@ void bind_ep(py::module_& module) {
            })
       .def("async_error", [](const PyGroup& self) { return self->async_error(); })
       .def("error_clear", [](const PyGroup& self) { self->error_clear(); })
-      .def("close", [](PyGroup& self, const PyComm& comm) {
-        if (self.closed()) return;
-        interruptible([&group = *self] { group.close(); }, aborting(comm));
-      })
+      .def("close",
+           [](PyGroup& self, const PyComm& comm) {
+             if (self.closed()) return;
+             interruptible([&group = *self] { group.close(); }, aborting(comm));
+           })
       .def("forget", &PyGroup::reset, py::call_guard<py::gil_scoped_release>());
 
   py::class_<PyHandle>(module, "Handle")
@@ -235,12 +241,14 @@ void bind_ep(py::module_& module) {
       .def("time_round_trips", &PyHandle::time_round_trips)
       .def("close", &PyHandle::close);
 
-  py::class_<BatchShape>(module, "BatchShape").def(py::init([](size_t max_tokens, size_t hidden, size_t topk, int num_experts, int dtype) {
-    return BatchShape{max_tokens, hidden, topk, num_experts, DType(dtype)};
-  }));
-  module.def("check_batch", [](const PyTensor& x, const PyTensor& topk_idx, const PyTensor& topk_weights, const BatchShape& shape) {
-    check_batch(x.tensor, topk_idx.tensor, topk_weights.tensor, shape);
-  });
+  py::class_<BatchShape>(module, "BatchShape")
+      .def(py::init([](size_t max_tokens, size_t hidden, size_t topk, int num_experts, int dtype) {
+        return BatchShape{max_tokens, hidden, topk, num_experts, DType(dtype)};
+      }));
+  module.def("check_batch",
+             [](const PyTensor& x, const PyTensor& topk_idx, const PyTensor& topk_weights, const BatchShape& shape) {
+               check_batch(x.tensor, topk_idx.tensor, topk_weights.tensor, shape);
+             });
   module.def("weigh_rows", [](const PyTensor& tokens, const PyTensor& weights, const PyTensor& out) {
     const py::gil_scoped_release released;
     weigh_rows(tokens.tensor, weights.tensor, out.tensor);

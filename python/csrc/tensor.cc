@@ -7,8 +7,8 @@ namespace {
 ep::Tensor describe(void* data, DType dtype, const std::vector<size_t>& sizes, const std::string& name) {
   if (dtype_bytes(dtype) == 0) throw Error(Status::invalid_argument(name + ": unknown datatype"));
   if (sizes.empty() || sizes.size() > size_t(ep::Tensor::kMaxDims)) {
-    throw Error(Status::invalid_argument(
-        text(name, " has ", sizes.size(), " dimensions, allowed 1..", ep::Tensor::kMaxDims)));
+    throw Error(
+        Status::invalid_argument(text(name, " has ", sizes.size(), " dimensions, allowed 1..", ep::Tensor::kMaxDims)));
   }
   ep::Tensor tensor;
   tensor.data = data;
@@ -18,7 +18,8 @@ ep::Tensor describe(void* data, DType dtype, const std::vector<size_t>& sizes, c
   return tensor;
 }
 
-// NumPy's own types in the machine's byte order, by their numbers, which are the same in NumPy 1 and 2; others take the way through Python.
+// NumPy's own types in the machine's byte order, by their numbers, which are the same in NumPy 1 and 2; others take the
+// way through Python.
 std::optional<DType> numpy_dtype(const py::dtype& dtype) {
   const char order = dtype.byteorder();
   if (order != '=' && order != '|') return std::nullopt;
@@ -50,8 +51,8 @@ PyTensor of_memory(const PyMemory& memory, const py::object& owner, uint64_t off
   ep::Tensor tensor = describe(nullptr, dtype, sizes, name);
   const std::optional<size_t> num_bytes = tensor.num_bytes();
   if (offset > memory->size() || !num_bytes || *num_bytes > memory->size() - offset) {
-    throw Error(Status::invalid_argument(text(name, " is ", tensor.shape_text(), " at byte ", offset, ", its window has ",
-                                              memory->size(), " bytes")));
+    throw Error(Status::invalid_argument(
+        text(name, " is ", tensor.shape_text(), " at byte ", offset, ", its window has ", memory->size(), " bytes")));
   }
   tensor.data = static_cast<char*>(memory->data()) + offset;
   tensor.window = &memory->window();
@@ -60,16 +61,18 @@ PyTensor of_memory(const PyMemory& memory, const py::object& owner, uint64_t off
 }
 
 // What NumPy does not say plainly, switchyard/tensor.py finds out.
-PyTensor make_tensor(const py::object& buffer, const py::object& dtype, const py::object& shape, const py::object& window,
-                     uint64_t window_offset, const std::string& name) {
+PyTensor make_tensor(const py::object& buffer, const py::object& dtype, const py::object& shape,
+                     const py::object& window, uint64_t window_offset, const std::string& name) {
   if (dtype.is_none() && shape.is_none() && window.is_none()) {
     if (std::optional<PyTensor> made = of_numpy(buffer, name.c_str())) return *made;
   }
-  const auto found = py::module_::import("switchyard.tensor").attr("describe")(buffer, dtype, shape, window, name).cast<py::tuple>();
+  const auto found =
+      py::module_::import("switchyard.tensor").attr("describe")(buffer, dtype, shape, window, name).cast<py::tuple>();
   const auto sizes = found[2].cast<std::vector<size_t>>();
   const auto kind = DType(found[1].cast<int>());
   if (!window.is_none()) return of_memory(found[0].cast<const PyMemory&>(), window, window_offset, kind, sizes, name);
-  return {describe(reinterpret_cast<void*>(found[0].cast<uintptr_t>()), kind, sizes, name), found[3], found[4].cast<bool>()};
+  return {describe(reinterpret_cast<void*>(found[0].cast<uintptr_t>()), kind, sizes, name), found[3],
+          found[4].cast<bool>()};
 }
 
 // Of whatever a caller gave, without the choices that Tensor() offers. As often as not it is a Tensor already.
@@ -82,7 +85,8 @@ py::object as_tensor(const py::object& value, const char* name) {
 PyTensor reshape(const PyTensor& given, const std::vector<size_t>& sizes) {
   ep::Tensor tensor = describe(given.tensor.data, given.tensor.dtype, sizes, "tensor");
   if (tensor.num_bytes() != given.tensor.num_bytes()) {
-    throw Error(Status::invalid_argument(text("a tensor ", given.tensor.shape_text(), " can't be ", tensor.shape_text())));
+    throw Error(
+        Status::invalid_argument(text("a tensor ", given.tensor.shape_text(), " can't be ", tensor.shape_text())));
   }
   tensor.window = given.tensor.window;
   tensor.window_offset = given.tensor.window_offset;
@@ -101,24 +105,28 @@ void bind_tensor(py::module_& module) {
   module.attr("DTYPE_CODES") = names;
   module.attr("DTYPE_BYTES") = sizes;
 
-  py::class_<PyTensor>(module, "Tensor",
-                       "Memory with a type and a shape: a NumPy array, a torch tensor, anything with DLPack or an array interface,\n"
-                       "an address with dtype and shape, or a place in a window. Copies nothing and keeps its buffer alive.\n\n"
-                       ">>> import numpy, switchyard\n"
-                       ">>> switchyard.Tensor(numpy.zeros((4, 8), numpy.float32))\n"
-                       "Tensor([4, 8] float32)\n"
-                       ">>> switchyard.Tensor(numpy.zeros((4, 8), numpy.uint16), dtype='bfloat16').dtype\n"
-                       "'bfloat16'\n")
-      .def(py::init(&make_tensor), py::arg("buffer"), py::kw_only(), py::arg("dtype") = py::none(), py::arg("shape") = py::none(),
-           py::arg("window") = py::none(), py::arg("window_offset") = 0, py::arg("name") = "tensor")
+  py::class_<PyTensor>(
+      module, "Tensor",
+      "Memory with a type and a shape: a NumPy array, a torch tensor, anything with DLPack or an array interface,\n"
+      "an address with dtype and shape, or a place in a window. Copies nothing and keeps its buffer alive.\n\n"
+      ">>> import numpy, switchyard\n"
+      ">>> switchyard.Tensor(numpy.zeros((4, 8), numpy.float32))\n"
+      "Tensor([4, 8] float32)\n"
+      ">>> switchyard.Tensor(numpy.zeros((4, 8), numpy.uint16), dtype='bfloat16').dtype\n"
+      "'bfloat16'\n")
+      .def(py::init(&make_tensor), py::arg("buffer"), py::kw_only(), py::arg("dtype") = py::none(),
+           py::arg("shape") = py::none(), py::arg("window") = py::none(), py::arg("window_offset") = 0,
+           py::arg("name") = "tensor")
       .def_property_readonly("dtype", [](const PyTensor& self) { return dtype_name(self.tensor.dtype); })
       .def_property_readonly("shape",
                              [](const PyTensor& self) {
                                py::tuple shape(self.tensor.num_dims);
-                               for (int i = 0; i < self.tensor.num_dims; ++i) shape[size_t(i)] = self.tensor.sizes[size_t(i)];
+                               for (int i = 0; i < self.tensor.num_dims; ++i)
+                                 shape[size_t(i)] = self.tensor.sizes[size_t(i)];
                                return shape;
                              })
-      .def_property_readonly("data_ptr", [](const PyTensor& self) { return reinterpret_cast<uintptr_t>(self.tensor.data); })
+      .def_property_readonly("data_ptr",
+                             [](const PyTensor& self) { return reinterpret_cast<uintptr_t>(self.tensor.data); })
       .def_property_readonly("buffer", [](const PyTensor& self) { return self.owner; })
       .def("reshape", &reshape)
       .def_readonly("writable", &PyTensor::writable)
