@@ -29,9 +29,9 @@ _BACKWARD_DISPATCH = DispatchConfig(pass_direction=PassDir.BWD)
 _NONE = _core.ABSENT
 _BACKWARD_COMBINE = CombineConfig(pass_direction=PassDir.BWD)
 
-#: Up to so many tokens a rank low latency is faster (docs/figures.md, `switchyard bench ep --mode auto`): it has fewer meetings of the
-#: ranks; beyond, high throughput, which sends a row once to each rank and makes room for no more rows than come.
-LOW_LATENCY_TOKENS = 32
+#: Up to so many tokens a rank mode="auto" takes low latency: it has fewer meetings of the ranks. Beyond, high throughput, whose memory is for the
+#: rows that come, not for all that could, and which sends a row once to each node (docs/python.md has the times).
+LOW_LATENCY_TOKENS = 128
 
 
 class Choice(NamedTuple):
@@ -50,10 +50,10 @@ def choose_mode(max_tokens: int, *, training: bool = False) -> Choice:
     if training:
         return Choice("ht", "high throughput, because gradients have to flow back, and low latency has no backward pass")
     if max_tokens <= LOW_LATENCY_TOKENS:
-        return Choice("ll", "low latency, because it is faster up to %d tokens a rank, and max_tokens is %d"
-                      % (LOW_LATENCY_TOKENS, max_tokens))
-    return Choice("ht", "high throughput, because it is faster above %d tokens a rank, and max_tokens is %d"
-                  % (LOW_LATENCY_TOKENS, max_tokens))
+        return Choice("ll", "low latency, because max_tokens is %d, and up to %d tokens a rank it is faster"
+                      % (max_tokens, LOW_LATENCY_TOKENS))
+    return Choice("ht", "high throughput, because max_tokens is %d, and above %d tokens a rank it needs less memory and less network"
+                  % (max_tokens, LOW_LATENCY_TOKENS))
 
 
 class Received:
@@ -140,7 +140,7 @@ class MoE(Closable):
     >>> comm = switchyard.init(unique_id=switchyard.make_unique_id(), rank=0, num_ranks=1)
     >>> moe = switchyard.MoE(comm, experts=4, topk=2, hidden=8, max_tokens=16)
     >>> moe.reason
-    'low latency, because it is faster up to 32 tokens a rank, and max_tokens is 16'
+    'low latency, because max_tokens is 16, and up to 128 tokens a rank it is faster'
     >>> x = numpy.ones((1, 8), numpy.float32)
     >>> recv, state = moe.dispatch(x, numpy.array([[3, 1]]), numpy.array([[0.5, 0.25]], numpy.float32))
     >>> out = recv.empty_like()
