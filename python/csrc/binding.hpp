@@ -6,6 +6,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <atomic>
 #include <chrono>
 #include <deque>
 #include <functional>
@@ -40,31 +41,45 @@ struct TimedOut : std::runtime_error {
 // tell, too, but is a system call, and every operation asks.)
 inline int g_num_forks = 0;
 
-// A native object that Python closes. A forked child has none of its threads: there it is left alone.
+// A native object that Python closes, and what must outlive it. Who uses it without the GIL shares it, so that another
+// thread that closes it meanwhile takes nothing away. A forked child has none of its threads: there it is left alone.
 template <class T>
 class Owned {
  public:
-  Owned(std::string name, std::unique_ptr<T> value) : name_(std::move(name)), value_(std::move(value)) {}
+  Owned(std::string name, std::unique_ptr<T> value, std::shared_ptr<const void> outlived_by = nullptr)
+      : name_(std::move(name)), value_(value.release(), [outlived_by](T* gone) { delete gone; }) {}
   Owned(Owned&&) noexcept = default;
   ~Owned() { reset(); }
 
-  T& operator*() const {
+  const std::shared_ptr<T>& share() const {
     if (value_ == nullptr) throw Error(Status::invalid_usage("the " + name_ + " is closed"));
-    if (g_num_forks != num_forks_)
-      throw Error(Status::invalid_usage("the " + name_ + " was made before fork(), in the parent"));
-    return *value_;
+    if (g_num_forks == num_forks_) return value_;
+    throw Error(Status::invalid_usage("the " + name_ + " was made before fork(), in the parent"));
   }
-  T* operator->() const { return &**this; }
+  T* operator->() const { return share().get(); }
   bool closed() const { return value_ == nullptr; }
   void reset() {
-    if (g_num_forks != num_forks_) static_cast<void>(value_.release());
+    if (g_num_forks != num_forks_) static_cast<void>(new std::shared_ptr<T>(std::move(value_)));
     value_.reset();
   }
 
  private:
   std::string name_;
-  std::unique_ptr<T> value_;
+  std::shared_ptr<T> value_;
   int num_forks_ = g_num_forks;
+};
+
+// Lets other threads of Python run, and counts those who do without: the end of the program waits for them, because a
+// thread that comes back to a Python that is going can't end well.
+class Released {
+ public:
+  Released() { s_num_now.fetch_add(1, std::memory_order_relaxed); }
+  ~Released() { s_num_now.fetch_sub(1, std::memory_order_relaxed); }
+  static int num_now() { return s_num_now.load(std::memory_order_relaxed); }
+
+ private:
+  static inline std::atomic<int> s_num_now{0};
+  const py::gil_scoped_release released_;
 };
 
 // Python's signal handlers run when a wait gives Python this often a chance.
@@ -84,7 +99,7 @@ auto interruptible(Call call, const std::function<void()>& end_early) -> decltyp
   std::thread worker([task = std::move(task)] { (*task)(); });
   for (;;) {
     {
-      const py::gil_scoped_release released;
+      const Released released;
       if (result.wait_for(kSlice) == std::future_status::ready) {
         worker.join();
         break;
@@ -93,7 +108,7 @@ auto interruptible(Call call, const std::function<void()>& end_early) -> decltyp
     if (PyErr_CheckSignals() == 0) continue;
     py::error_already_set raised;
     if (end_early) {
-      const py::gil_scoped_release released;
+      const Released released;
       end_early();
       worker.join();
     } else {
@@ -116,8 +131,8 @@ class PyStream {
  public:
   PyStream() : stream_("stream", std::make_unique<HostStream>()) {}
 
-  HostStream& operator*() const { return *stream_; }
-  HostStream* operator->() const { return &*stream_; }
+  const std::shared_ptr<HostStream>& share() const { return stream_.share(); }
+  HostStream* operator->() const { return share().get(); }
   bool closed() const { return stream_.closed(); }
 
   // The objects stay alive until everything posted so far has run. REQUIRES  the GIL.
@@ -130,7 +145,7 @@ class PyStream {
   // BLOCKING  until it is idle.
   void close() {
     {
-      const py::gil_scoped_release released;
+      const Released released;
       stream_.reset();
     }
     held_.clear();
@@ -150,7 +165,7 @@ using PyMemory = Owned<SymmetricMemory>;
 
 // End a wait of this communicator: what else would, the user no longer wants to wait for.
 inline std::function<void()> aborting(const PyComm& comm) {
-  return [&comm = *comm] { comm.abort("interrupted by a signal"); };
+  return [shared = comm.share()] { shared->abort("interrupted by a signal"); };
 }
 
 }  // namespace switchyard::python

@@ -17,9 +17,9 @@ template <class Call>
 void post(const PyTensor& in, const PyTensor& out, PyStream& stream, Call call) {
   if (!out.writable) throw Error(Status::invalid_argument("out is read-only"));
   {
-    HostStream& target = *stream;
-    const py::gil_scoped_release released;
-    call(in.tensor.data, out.tensor.data, in.tensor.dtype, target);
+    const std::shared_ptr<HostStream> target = stream.share();
+    const Released released;
+    call(in.tensor.data, out.tensor.data, in.tensor.dtype, *target);
   }
   stream.hold({in.owner, out.owner});
 }
@@ -39,8 +39,9 @@ std::vector<Part> side_by_side(const Counts& counts) {
 void bind_coll(py::module_& module) {
   py::class_<PyColl>(module, "Collectives")
       .def(py::init([](const PyComm& comm) {
-        return PyColl("communicator",
-                      interruptible([&] { return std::make_unique<CollGroup>(*comm); }, aborting(comm)));
+        auto made =
+            interruptible([shared = comm.share()] { return std::make_unique<CollGroup>(*shared); }, aborting(comm));
+        return PyColl("communicator", std::move(made), comm.share());
       }))
       .def("all_gather",
            [](const PyColl& self, const PyTensor& in, const PyTensor& out, size_t num_elements, PyStream& stream) {

@@ -24,7 +24,8 @@ void PyStream::release_finished() {
 
 void PyStream::synchronize(std::optional<double> timeout_s) {
   using Clock = std::chrono::steady_clock;
-  HostStream& stream = *stream_;
+  const std::shared_ptr<HostStream> shared = stream_.share();
+  HostStream& stream = *shared;
   const uint64_t goal = stream.num_posted();
   const Clock::time_point begin = Clock::now();
   while (stream.num_completed() < goal) {
@@ -39,7 +40,7 @@ void PyStream::synchronize(std::optional<double> timeout_s) {
       slice = std::min(slice, std::chrono::duration_cast<std::chrono::nanoseconds>(left) + std::chrono::nanoseconds(1));
     }
     {
-      const py::gil_scoped_release released;
+      const Released released;
       stream.wait_for(uint64_t(slice.count()));
     }
     check_signals();
@@ -76,7 +77,8 @@ PyComm from_unique_id(const py::bytes& unique_id, int rank, int num_ranks) {
 }
 
 PyComm split(const PyComm& comm, int color, int key) {
-  auto made = interruptible([&] { return std::make_unique<Comm>(comm->split(color, key)); }, aborting(comm));
+  auto made = interruptible([=, shared = comm.share()] { return std::make_unique<Comm>(shared->split(color, key)); },
+                            aborting(comm));
   return PyComm("communicator", std::move(made));
 }
 
@@ -84,6 +86,7 @@ PyComm split(const PyComm& comm, int color, int key) {
 
 void bind_comm(py::module_& module) {
   pthread_atfork(nullptr, nullptr, [] { ++g_num_forks; });
+  module.def("num_without_gil", &Released::num_now);
   module.def("make_unique_id", [] {
     const UniqueIdBytes id = make_unique_id();
     return py::bytes(reinterpret_cast<const char*>(id.data()), id.size());
@@ -93,32 +96,31 @@ void bind_comm(py::module_& module) {
       .def_static("from_environment", &from_environment)
       .def_static("from_store", &from_store)
       .def_static("from_unique_id", &from_unique_id)
-      .def_static("closed", [] { return PyComm("communicator", nullptr); })
       .def_property_readonly("rank", [](const PyComm& self) { return self->rank(); })
       .def_property_readonly("num_ranks", [](const PyComm& self) { return self->num_ranks(); })
       .def_property_readonly("num_nodes", [](const PyComm& self) { return self->num_nodes(); })
       .def("split", &split)
-      .def("barrier", [](const PyComm& self) { interruptible([&comm = *self] { comm.barrier(); }, aborting(self)); })
+      .def("barrier",
+           [](const PyComm& self) { interruptible([shared = self.share()] { shared->barrier(); }, aborting(self)); })
       .def(
           "abort", [](const PyComm& self, const std::string& reason) { self->abort(reason); },
-          py::call_guard<py::gil_scoped_release>())
+          py::call_guard<Released>())
       .def("check_async_error", [](const PyComm& self) { self->check_async_error(); })
-      .def("close", &PyComm::reset, py::call_guard<py::gil_scoped_release>());
+      .def("close", &PyComm::reset, py::call_guard<Released>());
 
   py::class_<PyMemory>(module, "SymmetricMemory", py::buffer_protocol())
       .def(py::init([](const PyComm& comm, size_t num_bytes) {
-             return PyMemory(
-                 "memory",
-                 interruptible([&] { return std::make_unique<SymmetricMemory>(*comm, num_bytes); }, aborting(comm)));
-           }),
-           py::keep_alive<1, 2>())
+        auto made =
+            interruptible([=, shared = comm.share()] { return std::make_unique<SymmetricMemory>(*shared, num_bytes); },
+                          aborting(comm));
+        return PyMemory("memory", std::move(made), comm.share());
+      }))
       .def_static("closed", [] { return PyMemory("memory", nullptr); })
       .def_property_readonly("size", [](const PyMemory& self) { return self->size(); })
       .def_property_readonly("data_ptr", [](const PyMemory& self) { return reinterpret_cast<uintptr_t>(self->data()); })
       .def_buffer([](const PyMemory& self) {
         return py::buffer_info(static_cast<uint8_t*>(self->data()), py::ssize_t(self->size()));
-      })
-      .def("close", &PyMemory::reset);
+      });
 
   py::class_<PyStream>(module, "Stream")
       .def(py::init<>())

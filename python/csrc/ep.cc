@@ -48,9 +48,10 @@ class PyHandle {
       config.memory = given.data;
       config.num_memory_bytes = given.sizes[0];
     }
-    handle_.emplace("handle",
-                    interruptible([&] { return std::make_unique<EpHandle>(*group, Layout(layout), topk, config); },
-                                  aborting(comm)));
+    const auto make = [=, shared = group.share()] {
+      return std::make_unique<EpHandle>(*shared, Layout(layout), topk, config);
+    };
+    handle_.emplace("handle", interruptible(make, aborting(comm)), group.share());
   }
 
   void update(const PyTensor& topk_idx, MaybeTensor expert_counters, MaybeTensor src_rank_counters,
@@ -147,7 +148,7 @@ class PyHandle {
   // BLOCKING  while operations of the group are running.
   void close() {
     {
-      const py::gil_scoped_release released;
+      const Released released;
       handle_->reset();
     }
     topk_idx_ = memory_ = py::none();
@@ -157,10 +158,10 @@ class PyHandle {
  private:
   template <class Call>
   void post(PyStream& stream, Call call) {
-    EpHandle& handle = **handle_;
-    HostStream& target = *stream;
-    const py::gil_scoped_release released;
-    call(handle, target);
+    const std::shared_ptr<EpHandle> handle = handle_->share();
+    const std::shared_ptr<HostStream> target = stream.share();
+    const Released released;
+    call(*handle, *target);
   }
   // Of a staged operation both halves use the tensors; the second is posted by complete().
   void keep(PyStream& stream, Objects used, bool staged) {
@@ -190,7 +191,9 @@ PyGroup make_group(const PyComm& comm, int algorithm, uint32_t num_experts, uint
   config.timeout_ns = timeout_ns;
   config.zero_copy = ZeroCopy(zero_copy);
   config.overflow = Overflow(overflow_policy);
-  return PyGroup("group", interruptible([&] { return std::make_unique<EpGroup>(*comm, config); }, aborting(comm)));
+  auto made =
+      interruptible([=, shared = comm.share()] { return std::make_unique<EpGroup>(*shared, config); }, aborting(comm));
+  return PyGroup("group", std::move(made), comm.share());
 }
 
 int32_t* mask_of(const PyTensor& mask, int num_ranks) {
@@ -210,27 +213,27 @@ void bind_ep(py::module_& module) {
       .def_property_readonly("rows_per_expert", [](const PyGroup& self) { return self->rows_per_expert(); })
       .def_property_readonly("memory_bytes", [](const PyGroup& self) { return self->memory_bytes(); })
       .def("handle_memory_bytes", [](const PyGroup& self, int layout,
-                                     int topk) { return EpHandle::memory_bytes(*self, Layout(layout), topk); })
+                                     int topk) { return EpHandle::memory_bytes(*self.share(), Layout(layout), topk); })
       .def("mask_query",
            [](const PyGroup& self, const PyTensor& mask, int num_ranks, PyStream& stream) {
-             self->mask_query(mask_of(mask, num_ranks), *stream);
+             self->mask_query(mask_of(mask, num_ranks), *stream.share());
              stream.hold({mask.owner});
            })
       .def("mask_update", [](const PyGroup& self, const PyTensor& mask, int num_ranks,
-                             PyStream& stream) { self->mask_update(mask_of(mask, num_ranks), *stream); })
+                             PyStream& stream) { self->mask_update(mask_of(mask, num_ranks), *stream.share()); })
       .def("mask_clean",
            [](const PyGroup& self, const PyComm& comm, PyStream& stream) {
-             HostStream& target = *stream;
-             interruptible([&group = *self, &target] { group.mask_clean(target); }, aborting(comm));
+             interruptible([group = self.share(), target = stream.share()] { group->mask_clean(*target); },
+                           aborting(comm));
            })
       .def("async_error", [](const PyGroup& self) { return self->async_error(); })
       .def("error_clear", [](const PyGroup& self) { self->error_clear(); })
       .def("close",
            [](PyGroup& self, const PyComm& comm) {
              if (self.closed()) return;
-             interruptible([&group = *self] { group.close(); }, aborting(comm));
+             interruptible([group = self.share()] { group->close(); }, aborting(comm));
            })
-      .def("forget", &PyGroup::reset, py::call_guard<py::gil_scoped_release>());
+      .def("forget", &PyGroup::reset, py::call_guard<Released>());
 
   py::class_<PyHandle>(module, "Handle")
       .def(py::init<const PyComm&, const PyGroup&, int, int, size_t, MaybeTensor>())
@@ -250,7 +253,7 @@ void bind_ep(py::module_& module) {
                check_batch(x.tensor, topk_idx.tensor, topk_weights.tensor, shape);
              });
   module.def("weigh_rows", [](const PyTensor& tokens, const PyTensor& weights, const PyTensor& out) {
-    const py::gil_scoped_release released;
+    const Released released;
     weigh_rows(tokens.tensor, weights.tensor, out.tensor);
   });
 }

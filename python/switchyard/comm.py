@@ -1,7 +1,6 @@
 """Ranks that found each other: communicators, streams, symmetric memory, collectives."""
 from __future__ import annotations
 
-import sys
 from typing import Any, List, Optional, Sequence
 
 import numpy
@@ -63,6 +62,33 @@ def _drop_idle_streams() -> None:
     _unused_streams[:] = [core for core in _unused_streams if not core.idle]
 
 
+class UsedStreams:
+    """The streams that operations of one object were queued to, so that its memory outlives them."""
+
+    def __init__(self) -> None:
+        self._streams: List[Stream] = []
+
+    def note(self, stream: Stream) -> _core.Stream:
+        if not self._streams or self._streams[-1] is not stream:
+            if stream in self._streams:
+                self._streams.remove(stream)
+            self._streams.append(stream)
+        return stream._core
+
+    @property
+    def idle(self) -> bool:
+        return all(stream.idle for stream in self._streams)
+
+    def drain(self) -> None:
+        """Waits until they are idle; what failed was said, or would have been, to who waited for it."""
+        while self._streams:
+            try:
+                self._streams[-1].synchronize()
+            except SwitchyardError:
+                pass
+            self._streams.pop()
+
+
 class SymmetricMemory(Closable):
     """Zeroed memory of one size on all ranks, reachable by all ranks of the node: a window. Collective to make.
 
@@ -71,7 +97,6 @@ class SymmetricMemory(Closable):
 
     def __init__(self, comm: "Communicator", num_bytes: int) -> None:
         self._core = _core.SymmetricMemory(comm._core, num_bytes)
-        self._comm = comm
         super().__init__(comm)
 
     @property
@@ -88,11 +113,7 @@ class SymmetricMemory(Closable):
         return numpy.ndarray(shape, numpy_dtype(dtype), memory, offset)
 
     def _release(self) -> None:
-        core, self._core = self._core, _core.SymmetricMemory.closed()
-        if sys.getrefcount(core) > 2:  # arrays have it; the last of them ends it, and it the communicator
-            self._comm._outlived = True
-        else:
-            core.close()
+        self._core = _core.SymmetricMemory.closed()  # arrays may have the old one; the last of them ends it
 
 
 class Communicator(Closable):
@@ -106,7 +127,7 @@ class Communicator(Closable):
         self._core = core
         self._stream: Optional[Stream] = None
         self._collectives: Optional[_core.Collectives] = None
-        self._outlived = False  # by arrays in its memory
+        self._used = UsedStreams()  # by collectives
         self.rank: int = core.rank
         self.num_ranks: int = core.num_ranks
         self.num_nodes: int = core.num_nodes
@@ -201,7 +222,7 @@ class Communicator(Closable):
     def _run(self, operation: str, stream: Optional[Stream], result: Any, *arguments: Any) -> Any:
         if self._collectives is None:
             self._collectives = _core.Collectives(self._core)  # collective, as the first call is
-        getattr(self._collectives, operation)(*arguments, (stream or self.stream)._core)
+        getattr(self._collectives, operation)(*arguments, self._used.note(stream or self.stream))
         if stream is None:
             self.stream.synchronize()
         return result
@@ -214,13 +235,12 @@ class Communicator(Closable):
             pass  # the exception that ended the program says more
 
     def _release(self) -> None:
+        self._used.drain()
         if self._stream is not None:
             self._stream.close()
         if self._collectives is not None:
             self._collectives.close()
-        core, self._core = self._core, _core.Comm.closed()
-        if not self._outlived:
-            core.close()
+        self._core.close()
 
 
 def _count(shape: Sequence[int]) -> int:

@@ -12,7 +12,7 @@ from typing import Any, Dict, List, Optional
 import numpy
 
 from . import _core
-from .comm import Communicator, Stream
+from .comm import Communicator, Stream, UsedStreams
 from .errors import InvalidArgument
 from .lifetime import Closable
 from .tensor import Tensor, as_tensor
@@ -191,7 +191,7 @@ class Group(Closable):
         self._comm = comm
         self._handles: Dict[int, _core.Handle] = {}
         self._unused: List[int] = []
-        self._streams: List[Stream] = []
+        self._used = UsedStreams()
         self.config = config
         #: This rank's experts, by their numbers among all, in the order of the layouts.
         self.local_experts: List[int] = self._core.local_experts
@@ -255,21 +255,18 @@ class Group(Closable):
 
     def _note(self, stream: Optional[Stream]) -> _core.Stream:
         """The stream of an operation, remembered as one that may use handles."""
-        stream = stream or self._comm.stream
-        if not self._streams or self._streams[-1] is not stream:
+        if self._unused:
             self._drop_unused()
-            if stream in self._streams:
-                self._streams.remove(stream)
-            self._streams.append(stream)
-        return stream._core
+        return self._used.note(stream or self._comm.stream)
 
     def _drop_unused(self) -> None:
-        if self._unused and all(stream.idle for stream in self._streams):
+        if self._unused and self._used.idle:
             for key in self._unused:
                 self._handles.pop(key).close()
             self._unused.clear()
 
     def _release(self) -> None:
+        self._used.drain()
         for handle in self._handles.values():
             handle.close()
         self._handles.clear()
@@ -277,7 +274,6 @@ class Group(Closable):
             self._core.close(self._comm._core)
         finally:
             self._core.forget()
-            self._streams.clear()
 
 
 _GROUP_TYPES = (int, int, int, int, int, int, int, bool, int, int, int)

@@ -14,8 +14,10 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+import time
 from typing import Any, List, Optional, TypeVar
 
+from . import _core
 from .errors import SwitchyardError
 
 Self = TypeVar("Self", bound="Closable")
@@ -65,6 +67,7 @@ class Closable:
 
 
 _roots: List[Closable] = []
+_PATIENCE_S = 2.0
 
 
 def _forget_in_child() -> None:
@@ -88,6 +91,10 @@ def close_everything() -> None:
             print("switchyard: while the program ends: %s" % error, file=sys.stderr)
         if _roots and _roots[-1] is root:  # whatever went wrong, it is not tried again
             _roots.pop()
+    # Their waits are over now. Daemon threads that were in one come back to Python before it goes.
+    deadline = time.monotonic() + _PATIENCE_S
+    while _core.num_without_gil() > 0 and time.monotonic() < deadline:
+        time.sleep(0.001)
 
 
 atexit.register(close_everything)

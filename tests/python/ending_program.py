@@ -2,6 +2,7 @@
 import gc
 import os
 import sys
+import threading
 import time
 
 import numpy
@@ -63,6 +64,17 @@ def main(scenario):
         cycle.append(cycle)
         del moe, comm, again, cycle
         gc.collect()
+    elif scenario in ("daemon", "daemon_raise"):  # a thread is in a wait when the program ends
+        moe, again = make(comm)
+        if comm.rank == 0:
+            threading.Thread(target=again, daemon=True).start()
+            time.sleep(0.2)
+            if scenario == "daemon_raise":
+                raise ValueError("rank 0 has had enough")
+        else:
+            time.sleep(0.5)
+            if scenario == "daemon":
+                again()
     elif scenario == "raise":
         moe, again = make(comm)
         if comm.rank == 1:

@@ -61,6 +61,14 @@ def test_what_nobody_closed_goes_quietly(ranks, scenario):
         assert (process.returncode, errors) == (0, "")
 
 
+@pytest.mark.parametrize("scenario, codes", [("daemon", (0, 0)), ("daemon_raise", (1, 0))])
+def test_a_thread_in_a_wait_does_not_crash_the_end(ranks, scenario, codes):
+    for process, code in zip(ranks(scenario), codes):
+        _, errors = process.communicate(timeout=TRACEBACK_LIMIT)
+        assert process.returncode == code, errors
+        assert "Fatal Python error" not in errors and "terminate" not in errors
+
+
 def test_an_exception_on_one_rank_ends_the_others_at_once(ranks):
     begin = time.monotonic()
     others, failing = ranks("raise")
