@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <array>
 
 #include "base/checked.hpp"
 #include "base/env.hpp"
@@ -59,18 +60,20 @@ Result<std::unique_ptr<Group>> Group::create(Communicator& comm, const GroupConf
 }
 
 Status Group::agree_on_config() {
-  struct Terms {
-    uint64_t algorithm, num_experts, max_tokens, max_recv_tokens, max_token_bytes, buffer_bytes, masks, overflow, topk;
-    bool operator==(const Terms&) const = default;
-  };
+  constexpr std::array kNames = {"algorithm",       "num_experts",      "max_dispatch_tokens_per_rank", "max_recv_tokens_per_rank",
+                                 "max_token_bytes", "rdma_buffer_size", "enable_mask",                  "overflow_policy",
+                                 "num_topk"};
+  using Terms = std::array<uint64_t, kNames.size()>;
   const Terms mine{uint64_t(config_.algorithm),    config_.num_experts,  config_.max_tokens_per_rank,
                    config_.max_recv_tokens_per_rank, config_.max_token_bytes, config_.buffer_bytes,
                    uint64_t(config_.enable_mask),  uint64_t(config_.overflow),   config_.num_topk};
   SWITCHYARD_ASSIGN(const std::vector<Terms> terms, comm_.exchange(mine));
-  for (size_t rank = 0; rank < terms.size(); ++rank) {
-    if (terms[rank] == mine) continue;
-    return Status::invalid_usage(text("the group's configuration differs between rank ", rank, " and rank ", this->rank(),
-                                      ": all ranks must pass the same experts, token limits, bytes, overflow and mask settings"));
+  for (size_t peer = 0; peer < terms.size(); ++peer) {
+    for (size_t i = 0; i < mine.size(); ++i) {
+      if (terms[peer][i] == mine[i]) continue;
+      return Status::invalid_usage(text("the group's configuration differs: ", kNames[i], " is ", terms[peer][i], " on rank ", peer, " and ",
+                                        mine[i], " on rank ", rank(), "; all ranks must pass the same"));
+    }
   }
   return {};
 }

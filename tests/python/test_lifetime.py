@@ -170,8 +170,12 @@ def test_a_limit_that_passes_leaves_the_operation_alone():
 
 def test_ranks_that_disagree_all_learn_it_and_go_on():
     def body(comm):
-        with pytest.raises(SwitchyardError, match="rank 1"):
+        with pytest.raises(SwitchyardError, match="num_experts is . on rank . and . on rank ."):
             reference.new_group(comm, num_experts=4 + comm.rank)
+        with pytest.raises(SwitchyardError, match="max_token_bytes is .* on rank"):
+            small_moe(comm, hidden=8 + 8 * comm.rank)
+        with pytest.raises(SwitchyardError, match="num_topk is . on rank"):
+            small_moe(comm, experts=4, topk=1 + comm.rank)
         with reference.new_group(comm, num_experts=2) as group:
             with small_moe(comm) as moe:
                 round_trip(comm, moe)
