@@ -6,6 +6,9 @@
 namespace switchyard::python {
 namespace {
 
+// No Code of the library: a wait with a limit of the caller's own.
+constexpr int kTimedOut = -1;
+
 void raise(int code, const char* message) {
   const py::object made = py::module_::import("switchyard.errors").attr("of_code")(code, message);
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(made.ptr())), made.ptr());
@@ -13,15 +16,14 @@ void raise(int code, const char* message) {
 
 }  // namespace
 
-void bind_status(py::module_& module) {
-  module.attr("TIMED_OUT") = -1;  // no Code of the library: a wait with a limit of the caller's own
+void bind_status(py::module_& /*module*/) {
   py::register_exception_translator([](std::exception_ptr thrown) {
     try {
       if (thrown) std::rethrow_exception(thrown);
     } catch (const Error& error) {
       raise(int(error.code()), error.what());
     } catch (const TimedOut& error) {
-      raise(-1, error.what());
+      raise(kTimedOut, error.what());
     }
   });
 }

@@ -5,7 +5,6 @@ __version__: str
 DTYPE_CODES: Dict[str, int]
 DTYPE_BYTES: Dict[str, int]
 ABSENT: Tensor
-TIMED_OUT: int
 
 class Tensor:
     def __init__(self, buffer: Any, *, dtype: Any = ..., shape: Optional[Sequence[int]] = ..., window: Any = ...,
