@@ -1,11 +1,14 @@
-"""A mixture-of-experts transformer over ranks, end to end: Switchyard against torch's own all-to-all (gloo), in turns, in one job.
+"""A mixture-of-experts transformer over ranks, end to end: Switchyard against torch's own all-to-all (gloo), in turns,
+in one job.
 
     PYTHONPATH=build/python build/bin/switchyard run -n 4 -- /usr/bin/python3 bench/python/ep_versus_gloo.py
 
-Both models begin with the same parameters and see the same tokens, and their losses are compared. A step is the time from tokens to the
-gradients of the slowest rank (--forward: to logits); "of which" is the time inside the layers of experts (forward), their matrix products
-included. --bare leaves the products of experts out, so that their transport is what remains of "of which".
+Both models begin with the same parameters and see the same tokens, and their losses are compared. A step is the time
+from tokens to the gradients of the slowest rank (--forward: to logits); "of which" is the time inside the layers of
+experts (forward), their matrix products included. --bare leaves the products of experts out, so that their transport is
+what remains of "of which".
 """
+
 import argparse
 import json
 import os
@@ -64,9 +67,9 @@ class GlooExperts(torch.nn.Module):
         parts = list(got.split(theirs.reshape(-1).tolist()))
         results = [None] * len(parts)
         for local, expert in enumerate(self.experts.values()):
-            mine = parts[local::self.num_local]
+            mine = parts[local :: self.num_local]
             of_expert = expert(torch.cat(mine)).split([len(part) for part in mine])
-            results[local::self.num_local] = of_expert
+            results[local :: self.num_local] = of_expert
         back = AllToAll.apply(torch.cat(results), received, sent)
         weighed = back * weights.reshape(-1)[order, None]
         return torch.zeros_like(rows).index_add(0, order // topk, weighed).reshape(x.shape)
@@ -110,10 +113,20 @@ def main():
             name = os.path.join(tempfile.mkdtemp(), "store").encode()
             store[: len(name)] = torch.tensor(list(name), dtype=torch.uint8)
         comm.broadcast(store)
-        dist.init_process_group("gloo", init_method="file://" + bytes(store.tolist()).rstrip(b"\0").decode(), rank=comm.rank,
-                                world_size=comm.num_ranks)
-        moe = switchyard.MoE(comm, experts=sizes.experts, topk=sizes.topk, hidden=sizes.width,
-                             max_tokens=options.sequences * options.length, training=not options.forward)
+        dist.init_process_group(
+            "gloo",
+            init_method="file://" + bytes(store.tolist()).rstrip(b"\0").decode(),
+            rank=comm.rank,
+            world_size=comm.num_ranks,
+        )
+        moe = switchyard.MoE(
+            comm,
+            experts=sizes.experts,
+            topk=sizes.topk,
+            hidden=sizes.width,
+            max_tokens=options.sequences * options.length,
+            training=not options.forward,
+        )
 
         def make_expert(number):
             return torch.nn.Identity() if options.bare else torch_transformer.make_expert(sizes)
@@ -122,13 +135,18 @@ def main():
             "switchyard": lambda: switchyard.torch.ExpertParallel(moe, make_expert),
             "gloo": lambda: GlooExperts(comm, sizes, make_expert),
         }
-        models = {name: torch_transformer.Transformer(lambda make=make: Timed(make()), sizes) for name, make in layers.items()}
+        models = {
+            name: torch_transformer.Transformer(lambda make=make: Timed(make()), sizes) for name, make in layers.items()
+        }
         num_all = comm.num_ranks * options.sequences * options.length
         times = {name: [] for name in models}
         inside = {name: [] for name in models}
         for turn in range(options.turns + 3):
-            tokens = torch.randint(256, (options.sequences, options.length + 1),
-                                   generator=torch.Generator().manual_seed(turn * comm.num_ranks + comm.rank))
+            tokens = torch.randint(
+                256,
+                (options.sequences, options.length + 1),
+                generator=torch.Generator().manual_seed(turn * comm.num_ranks + comm.rank),
+            )
             losses = []
             for name, model in models.items():
                 for block in model.blocks:
@@ -140,8 +158,10 @@ def main():
                     loss = model.loss(tokens, num_all)
                     if not options.forward:
                         loss.backward()
-                slowest = torch.tensor([time.perf_counter() - begin, sum(block.experts.seconds for block in model.blocks)],
-                                       dtype=torch.float64)
+                slowest = torch.tensor(
+                    [time.perf_counter() - begin, sum(block.experts.seconds for block in model.blocks)],
+                    dtype=torch.float64,
+                )
                 comm.all_reduce(slowest, "max", out=slowest)
                 losses.append(float(loss))
                 if turn >= 3:
@@ -149,16 +169,23 @@ def main():
                     inside[name].append(float(slowest[1]) * 1e3)
             assert abs(losses[0] - losses[1]) < 1e-5 * losses[1], losses
         result = {
-            "ranks": comm.num_ranks, "mode": moe.mode, "turns": options.turns, "tokens_a_rank": options.sequences * options.length,
+            "ranks": comm.num_ranks,
+            "mode": moe.mode,
+            "turns": options.turns,
+            "tokens_a_rank": options.sequences * options.length,
             **{name + "_ms": statistics.median(values) for name, values in times.items()},
             **{name + "_inside_ms": statistics.median(values) for name, values in inside.items()},
             "speedup": statistics.median(gloo / ours for ours, gloo in zip(times["switchyard"], times["gloo"])),
         }
         if comm.rank == 0:
-            print(json.dumps(result) if options.json else
-                  "%(ranks)d ranks, %(tokens_a_rank)d tokens each, mode %(mode)s, median of %(turns)d turns: Switchyard %(switchyard_ms).2f ms "
-                  "(of which %(switchyard_inside_ms).2f), gloo %(gloo_ms).2f ms (of which %(gloo_inside_ms).2f): %(speedup).2f times as fast"
-                  % result)
+            print(
+                json.dumps(result)
+                if options.json
+                else "%(ranks)d ranks, %(tokens_a_rank)d tokens each, mode %(mode)s, median of %(turns)d turns: "
+                "Switchyard %(switchyard_ms).2f ms (of which %(switchyard_inside_ms).2f), "
+                "gloo %(gloo_ms).2f ms (of which %(gloo_inside_ms).2f): %(speedup).2f times as fast"
+                % result
+            )
         dist.destroy_process_group()
 
 

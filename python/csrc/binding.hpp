@@ -73,12 +73,15 @@ class Owned {
 // thread that comes back to a Python that is going can't end well.
 class Released {
  public:
-  Released() { s_num_now.fetch_add(1, std::memory_order_relaxed); }
-  ~Released() { s_num_now.fetch_sub(1, std::memory_order_relaxed); }
   static int num_now() { return s_num_now.load(std::memory_order_relaxed); }
 
  private:
   static inline std::atomic<int> s_num_now{0};
+  struct Counted {
+    Counted() { s_num_now.fetch_add(1, std::memory_order_relaxed); }
+    ~Counted() { s_num_now.fetch_sub(1, std::memory_order_relaxed); }
+  };
+  const Counted counted_;  // until the GIL is back
   const py::gil_scoped_release released_;
 };
 

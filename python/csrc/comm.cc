@@ -45,7 +45,7 @@ void PyStream::synchronize(std::optional<double> timeout_s) {
     }
     check_signals();
   }
-  release_finished();
+  if (!stream_.closed()) release_finished();  // another thread may have closed it meanwhile
   if (const Status failed = stream.take_error(); !failed.ok()) throw Error(failed);
 }
 

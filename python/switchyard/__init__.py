@@ -1,14 +1,44 @@
-"""Switchyard: moves the tokens of mixture-of-experts models between ranks. NumPy is all it needs; see docs/python.md."""
+"""Switchyard: moves the tokens of mixture-of-experts models between ranks. NumPy is all it needs; see
+docs/python.md.
+"""
+
 from ._signals import kept_handlers
 
 with kept_handlers():
     from ._core import __version__
 
 from .comm import Communicator, Stream, SymmetricMemory, init, make_unique_id
-from .ep import (Algorithm, CombineConfig, CombineInputs, CombineOutputs, CombineQuant, DispatchConfig, DispatchInputs,
-                 DispatchOutputs, DispatchQuant, ExpertIdKind, Group, GroupConfig, Handle, HandleConfig, Layout, LayoutInfo,
-                 OverflowPolicy, PassDir, ZeroCopyMode)
-from .errors import (DeviceError, InProgress, InternalError, InvalidArgument, InvalidUsage, OperatingSystemError, RemoteError,
-                     SwitchyardError, TimeoutError)
+from .ep import (
+    Algorithm,
+    CombineConfig,
+    CombineInputs,
+    CombineOutputs,
+    CombineQuant,
+    DispatchConfig,
+    DispatchInputs,
+    DispatchOutputs,
+    DispatchQuant,
+    ExpertIdKind,
+    Group,
+    GroupConfig,
+    Handle,
+    HandleConfig,
+    Layout,
+    LayoutInfo,
+    OverflowPolicy,
+    PassDir,
+    ZeroCopyMode,
+)
+from .errors import (
+    DeviceError,
+    InProgress,
+    InternalError,
+    InvalidArgument,
+    InvalidUsage,
+    OperatingSystemError,
+    RemoteError,
+    SwitchyardError,
+    TimeoutError,
+)
 from .moe import MoE, Received, State, choose_mode
 from .tensor import Tensor

@@ -1,4 +1,5 @@
 """`python -m switchyard` is the command `switchyard`: run, bench, doctor."""
+
 from __future__ import annotations
 
 import os

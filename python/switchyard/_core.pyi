@@ -1,4 +1,5 @@
 """The types of the binding (python/csrc)."""
+
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 __version__: str
@@ -7,8 +8,16 @@ DTYPE_BYTES: Dict[str, int]
 ABSENT: Tensor
 
 class Tensor:
-    def __init__(self, buffer: Any, *, dtype: Any = ..., shape: Optional[Sequence[int]] = ..., window: Any = ...,
-                 window_offset: int = ..., name: str = ...) -> None: ...
+    def __init__(
+        self,
+        buffer: Any,
+        *,
+        dtype: Any = ...,
+        shape: Optional[Sequence[int]] = ...,
+        window: Any = ...,
+        window_offset: int = ...,
+        name: str = ...,
+    ) -> None: ...
     @property
     def dtype(self) -> str: ...
     @property
@@ -67,13 +76,27 @@ class Collectives:
     def reduce_scatter(self, x: Tensor, out: Tensor, num_elements: int, op: int, stream: Stream) -> None: ...
     def broadcast(self, x: Tensor, out: Tensor, num_elements: int, root: int, stream: Stream) -> None: ...
     def all_to_all(self, x: Tensor, out: Tensor, num_elements: int, stream: Stream) -> None: ...
-    def all_to_all_v(self, x: Tensor, sent: Sequence[int], out: Tensor, received: Sequence[int], stream: Stream) -> None: ...
+    def all_to_all_v(
+        self, x: Tensor, sent: Sequence[int], out: Tensor, received: Sequence[int], stream: Stream
+    ) -> None: ...
     def close(self) -> None: ...
 
 class Group:
-    def __init__(self, comm: Comm, algorithm: int, num_experts: int, max_dispatch_tokens_per_rank: int, max_recv_tokens_per_rank: int,
-                 max_token_bytes: int, rdma_buffer_size: int, num_topk: int, enable_mask: bool, timeout_ns: int, zero_copy: int,
-                 overflow_policy: int) -> None: ...
+    def __init__(
+        self,
+        comm: Comm,
+        algorithm: int,
+        num_experts: int,
+        max_dispatch_tokens_per_rank: int,
+        max_recv_tokens_per_rank: int,
+        max_token_bytes: int,
+        rdma_buffer_size: int,
+        num_topk: int,
+        enable_mask: bool,
+        timeout_ns: int,
+        zero_copy: int,
+        overflow_policy: int,
+    ) -> None: ...
     @property
     def local_experts(self) -> List[int]: ...
     @property
@@ -90,18 +113,63 @@ class Group:
     def forget(self) -> None: ...
 
 class Handle:
-    def __init__(self, comm: Comm, group: Group, layout: int, topk: int, expert_alignment: int, memory: Tensor) -> None: ...
-    def update(self, topk_idx: Tensor, expert_counters: Tensor, src_rank_counters: Tensor, expert_offsets: Tensor,
-               recv_total_counter: Tensor, id_kind: int, stream: Stream) -> None: ...
-    def dispatch(self, tokens: Tensor, topk_weights: Tensor, scales: Tensor, out_tokens: Tensor, out_topk_weights: Tensor,
-                 out_scales: Tensor, out_topk_idx: Tensor, has_layout_info: bool, expert_counters: Tensor, src_rank_counters: Tensor,
-                 expert_offsets: Tensor, recv_total_counter: Tensor, id_kind: int, send_only: bool, round_scales: bool, direction: int,
-                 quant: int, stream: Stream) -> None: ...
-    def combine(self, tokens: Tensor, topk_weights: Tensor, scales: Tensor, out_tokens: Tensor, out_topk_weights: Tensor,
-                send_only: bool, direction: int, quant: int, stream: Stream) -> None: ...
+    def __init__(
+        self, comm: Comm, group: Group, layout: int, topk: int, expert_alignment: int, memory: Tensor
+    ) -> None: ...
+    def update(
+        self,
+        topk_idx: Tensor,
+        expert_counters: Tensor,
+        src_rank_counters: Tensor,
+        expert_offsets: Tensor,
+        recv_total_counter: Tensor,
+        id_kind: int,
+        stream: Stream,
+    ) -> None: ...
+    def dispatch(
+        self,
+        tokens: Tensor,
+        topk_weights: Tensor,
+        scales: Tensor,
+        out_tokens: Tensor,
+        out_topk_weights: Tensor,
+        out_scales: Tensor,
+        out_topk_idx: Tensor,
+        has_layout_info: bool,
+        expert_counters: Tensor,
+        src_rank_counters: Tensor,
+        expert_offsets: Tensor,
+        recv_total_counter: Tensor,
+        id_kind: int,
+        send_only: bool,
+        round_scales: bool,
+        direction: int,
+        quant: int,
+        stream: Stream,
+    ) -> None: ...
+    def combine(
+        self,
+        tokens: Tensor,
+        topk_weights: Tensor,
+        scales: Tensor,
+        out_tokens: Tensor,
+        out_topk_weights: Tensor,
+        send_only: bool,
+        direction: int,
+        quant: int,
+        stream: Stream,
+    ) -> None: ...
     def complete(self, stream: Stream) -> None: ...
-    def time_round_trips(self, tokens: Tensor, rows: Tensor, expert_counters: Tensor, out: Tensor, topk_weights: Tensor,
-                         num_rounds: int, stream: Stream) -> List[int]: ...
+    def time_round_trips(
+        self,
+        tokens: Tensor,
+        rows: Tensor,
+        expert_counters: Tensor,
+        out: Tensor,
+        topk_weights: Tensor,
+        num_rounds: int,
+        stream: Stream,
+    ) -> List[int]: ...
     def close(self) -> None: ...
 
 class BatchShape:

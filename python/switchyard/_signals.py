@@ -1,7 +1,8 @@
 """Keeps the process's signal handlers as they are while a library is loaded.
 
-Some network libraries below libfabric (Omni-Path's, InfiniPath's) install handlers of their own when they are loaded, which end the process on
-Ctrl-C. Who handles signals is Python's to say."""
+Some network libraries below libfabric (Omni-Path's, InfiniPath's) install handlers of their own when they are loaded,
+which end the process on Ctrl-C. Who handles signals is Python's to say."""
+
 from __future__ import annotations
 
 import contextlib

@@ -1,4 +1,5 @@
 """Ranks that found each other: communicators, streams, symmetric memory, collectives."""
+
 from __future__ import annotations
 
 from typing import Any, List, Optional, Sequence
@@ -19,13 +20,16 @@ def empty_like(value: Any, shape: Sequence[int]) -> Any:
         return numpy.empty(shape, value.dtype)
     if hasattr(value, "new_empty"):
         return value.new_empty(tuple(shape))
-    raise InvalidArgument("invalid argument: give `out`: there is no telling what to make for a %s" % type(value).__name__)
+    raise InvalidArgument(
+        "invalid argument: give `out`: there is no telling what to make for a %s" % type(value).__name__
+    )
 
 
 class Stream:
     """An in-order queue with a worker thread of its own: what a CUDA stream is, on a CPU.
 
-    Operations keep their tensors alive until the stream has passed them. A wait can be interrupted (Ctrl-C); what is queued then goes on.
+    Operations keep their tensors alive until the stream has passed them. A wait can be interrupted (Ctrl-C); what is
+    queued then goes on.
     """
 
     def __init__(self) -> None:
@@ -35,8 +39,8 @@ class Stream:
     def synchronize(self, timeout: Optional[float] = None) -> None:
         """Waits until everything queued so far has run, and raises what failed since the last time.
 
-        Every operation has a time limit of its own (Group's timeout_ns), so that this ends without a `timeout`, too. With one, in
-        seconds, TimeoutError says that it has passed; everything stays queued.
+        Every operation has a time limit of its own (Group's timeout_ns), so that this ends without a `timeout`, too.
+        With one, in seconds, TimeoutError says that it has passed; everything stays queued.
         """
         self._core.synchronize(timeout)
 
@@ -150,14 +154,16 @@ class Communicator(Closable):
         self._core.barrier()
 
     def abort(self, reason: str = "aborted by the program") -> None:
-        """Ends every wait of this rank with an error, now; the other ranks are told. The communicator is of no use afterwards."""
+        """Ends every wait of this rank with an error, now; the other ranks are told. The communicator is of no use
+        afterwards.
+        """
         self._core.abort(reason)
 
     def check(self) -> None:
         """Raises what ended this communicator, if anything did."""
         self._core.check_async_error()
 
-    # --- collectives: waiting where `stream` is None; else they are queued there, and `out` is ready when it has passed -------------
+    # --- collectives: waiting where `stream` is None; else queued there, and `out` is ready when it has passed
 
     def all_reduce(self, x: Any, op: str = "sum", *, out: Any = None, stream: Optional[Stream] = None) -> Any:
         """Collective. The sum (prod, max, min, avg) over all ranks, the same bits on each. In place: out=x."""
@@ -194,8 +200,9 @@ class Communicator(Closable):
         self._expect(target, source.shape, source)
         return self._run("all_to_all", stream, out, source, target, _count(source.shape[1:]))
 
-    def all_to_all_v(self, x: Any, sent: Sequence[int], received: Sequence[int], *, out: Any = None,
-                     stream: Optional[Stream] = None) -> Any:
+    def all_to_all_v(
+        self, x: Any, sent: Sequence[int], received: Sequence[int], *, out: Any = None, stream: Optional[Stream] = None
+    ) -> Any:
         """Collective. As all_to_all, with as many rows as `sent` and `received` say for each rank, side by side."""
         for name, counts in (("sent", sent), ("received", received)):
             self._one_for_each(name, (len(counts),))
@@ -205,19 +212,25 @@ class Communicator(Closable):
             raise InvalidArgument("invalid argument: x has %d rows, sent adds up to %d" % (source.shape[0], sum(sent)))
         self._expect(target, (sum(received), *source.shape[1:]), source)
         row = _count(source.shape[1:])
-        return self._run("all_to_all_v", stream, out, source, [n * row for n in sent], target, [n * row for n in received])
+        return self._run(
+            "all_to_all_v", stream, out, source, [n * row for n in sent], target, [n * row for n in received]
+        )
 
     def _pair(self, x: Any, out: Any) -> Sequence[Tensor]:
         return as_tensor(x, "x"), as_tensor(out, "out")
 
     def _expect(self, out: Tensor, shape: Sequence[int], like: Tensor) -> None:
         if tuple(out.shape) != tuple(shape) or out.dtype != like.dtype:
-            raise InvalidArgument("invalid argument: out is %s %s, must be %s %s" % (list(out.shape), out.dtype, list(shape), like.dtype))
+            raise InvalidArgument(
+                "invalid argument: out is %s %s, must be %s %s" % (list(out.shape), out.dtype, list(shape), like.dtype)
+            )
 
     def _one_for_each(self, name: str, shape: Sequence[int]) -> None:
         if not shape or shape[0] != self.num_ranks:
-            raise InvalidArgument("invalid argument: %s must have one part for each of the %d ranks, it has shape %s"
-                                  % (name, self.num_ranks, list(shape)))
+            raise InvalidArgument(
+                "invalid argument: %s must have one part for each of the %d ranks, it has shape %s"
+                % (name, self.num_ranks, list(shape))
+            )
 
     def _run(self, operation: str, stream: Optional[Stream], result: Any, *arguments: Any) -> Any:
         if self._collectives is None:
@@ -261,12 +274,19 @@ def make_unique_id() -> bytes:
     return bytes(_core.make_unique_id())
 
 
-def init(*, unique_id: Optional[bytes] = None, store: Optional[str] = None, rank: Optional[int] = None,
-         num_ranks: Optional[int] = None, job_key: str = "") -> Communicator:
-    """Collective. Joins the ranks of the job; returns when all have come, or raises after SWITCHYARD_TIMEOUT_MS, naming who has not.
+def init(
+    *,
+    unique_id: Optional[bytes] = None,
+    store: Optional[str] = None,
+    rank: Optional[int] = None,
+    num_ranks: Optional[int] = None,
+    job_key: str = "",
+) -> Communicator:
+    """Collective. Joins the ranks of the job; returns when all have come, or raises after SWITCHYARD_TIMEOUT_MS, naming
+    who has not.
 
-    Without arguments from the environment of `switchyard run`, torchrun, mpirun or Slurm. Else with a unique id that rank 0 made, or a
-    store ("file:///absolute/path", "tcp://host:port" of rank 0's host), and this process's rank.
+    Without arguments from the environment of `switchyard run`, torchrun, mpirun or Slurm. Else with a unique id that
+    rank 0 made, or a store ("file:///absolute/path", "tcp://host:port" of rank 0's host), and this process's rank.
 
     >>> import switchyard
     >>> comm = switchyard.init(unique_id=switchyard.make_unique_id(), rank=0, num_ranks=1)

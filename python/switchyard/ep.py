@@ -1,8 +1,9 @@
 """Expert parallelism in the shape of NCCL EP: groups, handles, dispatch, combine, complete, masks.
 
-The dataclasses have the fields of the C structs (nccl_ep.h, docs/ep.md), keyword-only; zero and None mean default. Tensors may be given as
-NumPy arrays, torch tensors, or anything else that Tensor() takes; errors name the field.
+The dataclasses have the fields of the C structs (nccl_ep.h, docs/ep.md), keyword-only; zero and None mean default.
+Tensors may be given as NumPy arrays, torch tensors, or anything else that Tensor() takes; errors name the field.
 """
+
 from __future__ import annotations
 
 import dataclasses
@@ -64,13 +65,17 @@ class CombineQuant(enum.IntEnum):
 
 
 class _Described:
-    """A dataclass of tensors, described once, when it is made, so that calls need not: `_tensors`, in the binding's order."""
+    """A dataclass of tensors, described once, when it is made, so that calls need not: `_tensors`, in the binding's
+    order.
+    """
 
     _tensors: Any
 
     def _describe(self, prefix: str, *names: str) -> None:
         values = [(name, getattr(self, name)) for name in names]
-        tensors = [_core.ABSENT if value is None else as_tensor(value, "%s.%s" % (prefix, name)) for name, value in values]
+        tensors = [
+            _core.ABSENT if value is None else as_tensor(value, "%s.%s" % (prefix, name)) for name, value in values
+        ]
         object.__setattr__(self, "_tensors", tuple(tensors))
 
 
@@ -173,7 +178,8 @@ class Group(Closable):
 
     >>> import numpy, switchyard
     >>> comm = switchyard.init(unique_id=switchyard.make_unique_id(), rank=0, num_ranks=1)
-    >>> group = switchyard.Group(comm, switchyard.GroupConfig(num_experts=4, max_dispatch_tokens_per_rank=8, max_token_bytes=64))
+    >>> config = switchyard.GroupConfig(num_experts=4, max_dispatch_tokens_per_rank=8, max_token_bytes=64)
+    >>> group = switchyard.Group(comm, config)
     >>> group.local_experts
     [0, 1, 2, 3]
     >>> comm.close()
@@ -215,8 +221,15 @@ class Group(Closable):
         """How much a Handle's `memory` must have."""
         return int(self._core.handle_memory_bytes(layout, num_topk))
 
-    def create_handle(self, layout: Layout, topk_idx: Any, *, layout_info: Optional[LayoutInfo] = None,
-                      config: Optional[HandleConfig] = None, stream: Optional[Stream] = None) -> "Handle":
+    def create_handle(
+        self,
+        layout: Layout,
+        topk_idx: Any,
+        *,
+        layout_info: Optional[LayoutInfo] = None,
+        config: Optional[HandleConfig] = None,
+        stream: Optional[Stream] = None,
+    ) -> "Handle":
         """A Handle for top-k indices [tokens, topk], updated with them. High throughput: collective."""
         indices = as_tensor(topk_idx, "topk_idx")
         if len(indices.shape) != 2:
@@ -225,7 +238,7 @@ class Group(Closable):
         handle.update(indices, layout_info=layout_info, stream=stream)
         return handle
 
-    # --- masks (docs/errors.md); the group must have been made with enable_mask -----------------------------------------------------
+    # --- masks (docs/errors.md); the group must have been made with enable_mask
 
     def mask_query(self, stream: Optional[Stream] = None) -> "numpy.ndarray[Any, Any]":
         """By rank: 1 active, 0 masked. Waits for what was queued."""
@@ -251,7 +264,7 @@ class Group(Closable):
     def error_clear(self) -> None:
         self._core.error_clear()
 
-    # --- lifetimes -------------------------------------------------------------------------------------------------------------------
+    # --- lifetimes
 
     def _note(self, stream: Optional[Stream]) -> _core.Stream:
         """The stream of an operation, remembered as one that may use handles."""
@@ -282,18 +295,28 @@ _GROUP_TYPES = (int, int, int, int, int, int, int, bool, int, int, int)
 class Handle:
     """One routing of tokens to experts, with the places where their rows went.
 
-    Low latency: any number of handles share a group's buffers; making the first one is collective. High throughput: local to make, an update
-    is collective. A handle that nobody uses any more goes when nothing of its group is running; close() waits for that.
+    Low latency: any number of handles share a group's buffers; making the first one is collective. High throughput:
+    local to make, an update is collective. A handle that nobody uses any more goes when nothing of its group is
+    running; close() waits for that.
     """
 
-    def __init__(self, group: Group, layout: Layout, num_topk: int, *, config: Optional[HandleConfig] = None,
-                 memory: Any = None) -> None:
+    def __init__(
+        self, group: Group, layout: Layout, num_topk: int, *, config: Optional[HandleConfig] = None, memory: Any = None
+    ) -> None:
         group._drop_unused()
         alignment = (config or HandleConfig()).dispatch_output_per_expert_alignment
         if alignment < 0 or alignment & (alignment - 1):
-            raise InvalidArgument("invalid argument: dispatch_output_per_expert_alignment is %d, must be a power of two" % alignment)
-        self._core: Any = _core.Handle(group._comm._core, group._core, int(layout), int(num_topk), alignment,
-                                  _core.ABSENT if memory is None else as_tensor(memory, "memory"))
+            raise InvalidArgument(
+                "invalid argument: dispatch_output_per_expert_alignment is %d, must be a power of two" % alignment
+            )
+        self._core: Any = _core.Handle(
+            group._comm._core,
+            group._core,
+            int(layout),
+            int(num_topk),
+            alignment,
+            _core.ABSENT if memory is None else as_tensor(memory, "memory"),
+        )
         self._group = group
         group._handles[id(self._core)] = self._core
         self.layout = Layout(layout)
@@ -307,30 +330,68 @@ class Handle:
     def closed(self) -> bool:
         return id(self._core) not in self._group._handles
 
-    def update(self, topk_idx: Any, *, layout_info: Optional[LayoutInfo] = None, stream: Optional[Stream] = None) -> None:
+    def update(
+        self, topk_idx: Any, *, layout_info: Optional[LayoutInfo] = None, stream: Optional[Stream] = None
+    ) -> None:
         """Routes tokens: topk_idx is [tokens, topk], int32 or int64, -1 for none.
 
-        Low latency reads the indices later: don't change them before dispatch and combine have run. High throughput: collective.
+        Low latency reads the indices later: don't change them before dispatch and combine have run. High throughput:
+        collective.
         """
         if layout_info is not None and self._group.config.algorithm == Algorithm.LOW_LATENCY:
-            raise InvalidArgument("invalid argument: layout_info of a low-latency handle goes to dispatch, not to update")
+            raise InvalidArgument(
+                "invalid argument: layout_info of a low-latency handle goes to dispatch, not to update"
+            )
         info = layout_info or _NO_INFO
-        self._core.update(as_tensor(topk_idx, "topk_idx"), *info._tensors, info.recv_topk_idx_kind, self._group._note(stream))
+        self._core.update(
+            as_tensor(topk_idx, "topk_idx"), *info._tensors, info.recv_topk_idx_kind, self._group._note(stream)
+        )
 
-    def dispatch(self, inputs: DispatchInputs, outputs: DispatchOutputs, *, layout_info: Optional[LayoutInfo] = None,
-                 config: Optional[DispatchConfig] = None, stream: Optional[Stream] = None) -> None:
-        """Collective. Sends each token's row to the ranks of its experts. Queued; outputs are there when the stream has passed."""
+    def dispatch(
+        self,
+        inputs: DispatchInputs,
+        outputs: DispatchOutputs,
+        *,
+        layout_info: Optional[LayoutInfo] = None,
+        config: Optional[DispatchConfig] = None,
+        stream: Optional[Stream] = None,
+    ) -> None:
+        """Collective. Sends each token's row to the ranks of its experts. Queued; outputs are there when the stream has
+        passed.
+        """
         config = config or _DISPATCH
         info = layout_info or _NO_INFO
-        self._core.dispatch(*inputs._tensors, *outputs._tensors, layout_info is not None, *info._tensors, info.recv_topk_idx_kind,
-                            config.send_only, config.round_scales, config.pass_direction, config.quant_recipe, self._group._note(stream))
+        self._core.dispatch(
+            *inputs._tensors,
+            *outputs._tensors,
+            layout_info is not None,
+            *info._tensors,
+            info.recv_topk_idx_kind,
+            config.send_only,
+            config.round_scales,
+            config.pass_direction,
+            config.quant_recipe,
+            self._group._note(stream),
+        )
 
-    def combine(self, inputs: CombineInputs, outputs: CombineOutputs, *, config: Optional[CombineConfig] = None,
-                stream: Optional[Stream] = None) -> None:
+    def combine(
+        self,
+        inputs: CombineInputs,
+        outputs: CombineOutputs,
+        *,
+        config: Optional[CombineConfig] = None,
+        stream: Optional[Stream] = None,
+    ) -> None:
         """Collective. Brings the experts' rows back to their tokens and adds them up. Queued, as dispatch."""
         config = config or _COMBINE
-        self._core.combine(*inputs._tensors, *outputs._tensors, config.send_only, config.pass_direction, config.quant_recipe,
-                           self._group._note(stream))
+        self._core.combine(
+            *inputs._tensors,
+            *outputs._tensors,
+            config.send_only,
+            config.pass_direction,
+            config.quant_recipe,
+            self._group._note(stream),
+        )
 
     def complete(self, *, stream: Optional[Stream] = None) -> None:
         """The receiving half of the oldest operation with send_only; without one, nothing."""

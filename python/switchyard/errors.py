@@ -1,4 +1,5 @@
 """What Switchyard raises: one exception for each status of the library, with the library's own sentence."""
+
 from __future__ import annotations
 
 import builtins
@@ -70,7 +71,8 @@ class TimeoutError(SwitchyardError, builtins.TimeoutError):
     code = -1
 
 
-_BY_CODE = {
+#: The exception of each status value; the binding raises them.
+BY_CODE = {
     kind.code: kind
     for kind in (
         DeviceError,
@@ -83,8 +85,3 @@ _BY_CODE = {
         TimeoutError,
     )
 }
-
-
-def of_code(code: int, message: str) -> SwitchyardError:
-    """The exception of a status value; the binding raises it."""
-    return _BY_CODE.get(code, SwitchyardError)(message)

@@ -1,14 +1,15 @@
 """When native objects go.
 
-A communicator, its groups, their handles and the memory made for them must go in that order, on all ranks alike, and some of it waits
-for the other ranks. Python's garbage collector knows none of this. So every native object is owned here, in a tree below its communicator,
-until it is closed or the program ends:
+A communicator, its groups, their handles and the memory made for them must go in that order, on all ranks alike, and
+some of it waits for the other ranks. Python's garbage collector knows none of this. So every native object is owned
+here, in a tree below its communicator, until it is closed or the program ends:
 
-- close() (or `with`) closes what was made from an object first, newest first, then the object;
-- a handle or stream that nobody uses any more goes when nothing of it is running;
-- a communicator or group that nobody closes stays until the program ends. Then all are closed, newest first; or, when an exception ends
-  the program, aborted, so that no rank waits for one that is gone.
+  - close() (or `with`) closes what was made from an object first, newest first, then the object;
+  - a handle or stream that nobody uses any more goes when nothing of it is running;
+  - a communicator or group that nobody closes stays until the program ends. Then all are closed, newest first; or, when
+    an exception ends the program, aborted, so that no rank waits for one that is gone.
 """
+
 from __future__ import annotations
 
 import atexit
@@ -63,7 +64,9 @@ class Closable:
             self._abandon(value)
 
     def _abandon(self, error: BaseException) -> None:
-        """An exception ends its use. Others may not come to a close() now, so what has to be collective waits for its parent's end."""
+        """An exception ends its use. Others may not come to a close() now, so what has to be collective waits for its
+        parent's end.
+        """
 
 
 _roots: List[Closable] = []
@@ -91,7 +94,7 @@ def close_everything() -> None:
             print("switchyard: while the program ends: %s" % error, file=sys.stderr)
         if _roots and _roots[-1] is root:  # whatever went wrong, it is not tried again
             _roots.pop()
-    # Their waits are over now. Daemon threads that were in one come back to Python before it goes.
+    # Their waits are over now. Daemon threads that were in one leave the binding before Python goes.
     deadline = time.monotonic() + _PATIENCE_S
     while _core.num_without_gil() > 0 and time.monotonic() < deadline:
         time.sleep(0.001)

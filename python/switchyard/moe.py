@@ -9,6 +9,7 @@
 
 What it receives has one shape in both modes, so that the experts' code does not depend on the mode.
 """
+
 from __future__ import annotations
 
 import sys
@@ -18,8 +19,21 @@ import numpy
 
 from . import _core
 from .comm import Communicator, empty_like
-from .ep import (Algorithm, CombineConfig, CombineInputs, CombineOutputs, DispatchConfig, DispatchInputs, DispatchOutputs, Group,
-                 GroupConfig, Handle, Layout, LayoutInfo, PassDir)
+from .ep import (
+    Algorithm,
+    CombineConfig,
+    CombineInputs,
+    CombineOutputs,
+    DispatchConfig,
+    DispatchInputs,
+    DispatchOutputs,
+    Group,
+    GroupConfig,
+    Handle,
+    Layout,
+    LayoutInfo,
+    PassDir,
+)
 from .errors import InvalidArgument, InvalidUsage
 from .lifetime import Closable
 from .tensor import Tensor, as_tensor, dtype_bytes, dtype_name, numpy_dtype
@@ -29,8 +43,9 @@ _BACKWARD_DISPATCH = DispatchConfig(pass_direction=PassDir.BWD)
 _NONE = _core.ABSENT
 _BACKWARD_COMBINE = CombineConfig(pass_direction=PassDir.BWD)
 
-#: Up to so many tokens a rank mode="auto" takes low latency: it has fewer meetings of the ranks. Beyond, high throughput, whose memory is for the
-#: rows that come, not for all that could, and which sends a row once to each node (docs/python.md has the times).
+#: Up to so many tokens a rank mode="auto" takes low latency: it has fewer meetings of the ranks. Beyond, high
+#: throughput, whose memory is for the rows that come, not for all that could, and which sends a row once to each node
+#: (docs/python.md has the times).
 LOW_LATENCY_TOKENS = 128
 
 
@@ -48,22 +63,36 @@ def choose_mode(max_tokens: int, *, training: bool = False) -> Choice:
     ('ll', 'ht', 'ht')
     """
     if training:
-        return Choice("ht", "high throughput, because gradients have to flow back, and low latency has no backward pass")
+        return Choice(
+            "ht", "high throughput, because gradients have to flow back, and low latency has no backward pass"
+        )
     if max_tokens <= LOW_LATENCY_TOKENS:
-        return Choice("ll", "low latency, because max_tokens is %d, and up to %d tokens a rank it is faster"
-                      % (max_tokens, LOW_LATENCY_TOKENS))
-    return Choice("ht", "high throughput, because max_tokens is %d, and above %d tokens a rank it needs less memory and less network"
-                  % (max_tokens, LOW_LATENCY_TOKENS))
+        return Choice(
+            "ll",
+            "low latency, because max_tokens is %d, and up to %d tokens a rank it is faster"
+            % (max_tokens, LOW_LATENCY_TOKENS),
+        )
+    return Choice(
+        "ht",
+        "high throughput, because max_tokens is %d, and above %d tokens a rank it needs less memory and less network"
+        % (max_tokens, LOW_LATENCY_TOKENS),
+    )
 
 
 class Received:
-    """Rows for the experts of this rank: those of local expert e are tokens[offsets[e] : offsets[e] + counts[e]], ordered by source rank
-    and token. Rows between are undefined."""
+    """Rows for the experts of this rank: those of local expert e are tokens[offsets[e] : offsets[e] + counts[e]],
+    ordered by source rank and token. Rows between are undefined."""
 
     __slots__ = ("tokens", "counts", "offsets", "weights", "experts")
 
-    def __init__(self, tokens: Any, counts: "numpy.ndarray[Any, Any]", offsets: "numpy.ndarray[Any, Any]", weights: Optional[Any],
-                 experts: List[int]) -> None:
+    def __init__(
+        self,
+        tokens: Any,
+        counts: "numpy.ndarray[Any, Any]",
+        offsets: "numpy.ndarray[Any, Any]",
+        weights: Optional[Any],
+        experts: List[int],
+    ) -> None:
         self.tokens = tokens
         self.counts = counts
         self.offsets = offsets
@@ -110,7 +139,9 @@ class State:
 
 
 class _Buffers:
-    """Arrays that were given out and that nobody uses any more are given out again: fresh memory costs a page fault every 4 KiB."""
+    """Arrays that were given out and that nobody uses any more are given out again: fresh memory costs a page fault
+    every 4 KiB.
+    """
 
     _KEPT = 8
 
@@ -125,16 +156,18 @@ class _Buffers:
             if len(array) >= num_rows and sys.getrefcount(array) <= 3:
                 return array[:num_rows]
         array = numpy.empty((num_rows + num_rows // 4, self._hidden), self._dtype)
-        self._arrays = [kept for kept in self._arrays if sys.getrefcount(kept) > 3][-self._KEPT:] + [array]
+        self._arrays = [kept for kept in self._arrays if sys.getrefcount(kept) > 3][-self._KEPT :] + [array]
         return array[:num_rows]
 
 
 class MoE(Closable):
-    """Dispatch and combine of a layer with `experts` experts, `topk` of them a token, rows of `hidden` elements. Collective to make.
+    """Dispatch and combine of a layer with `experts` experts, `topk` of them a token, rows of `hidden` elements.
+    Collective to make.
 
-    max_tokens: the most that any rank dispatches in a call. mode: "ll" (low latency), "ht" (high throughput) or "auto", which picks by
-    max_tokens; `moe.mode` and `moe.reason` tell. training: gradients will flow back. Calls are collective, wait for their result, and come
-    from one thread at a time. Low latency: an expert twice in a token is two rows; high throughput: one, and its last weight counts.
+    max_tokens: the most that any rank dispatches in a call. mode: "ll" (low latency), "ht" (high throughput) or "auto",
+    which picks by max_tokens; `moe.mode` and `moe.reason` tell. training: gradients will flow back. Calls are
+    collective, wait for their result, and come from one thread at a time. Low latency: an expert twice in a token is
+    two rows; high throughput: one, and its last weight counts.
 
     >>> import numpy, switchyard
     >>> comm = switchyard.init(unique_id=switchyard.make_unique_id(), rank=0, num_ranks=1)
@@ -151,8 +184,19 @@ class MoE(Closable):
     >>> comm.close()
     """
 
-    def __init__(self, comm: Communicator, *, experts: int, topk: int, hidden: int, dtype: Any = "float32", max_tokens: int = 4096,
-                 mode: str = "auto", training: bool = False, timeout: float = 0.0) -> None:
+    def __init__(
+        self,
+        comm: Communicator,
+        *,
+        experts: int,
+        topk: int,
+        hidden: int,
+        dtype: Any = "float32",
+        max_tokens: int = 4096,
+        mode: str = "auto",
+        training: bool = False,
+        timeout: float = 0.0,
+    ) -> None:
         if mode not in ("auto", *_MODES):
             raise InvalidArgument("invalid argument: mode is %r, allowed are 'auto', 'll' and 'ht'" % (mode,))
         if mode == "ll" and training:
@@ -163,9 +207,17 @@ class MoE(Closable):
         self.experts, self.topk, self.hidden, self.max_tokens = experts, topk, hidden, max_tokens
         self.dtype = dtype_name(dtype)
         self.name = ""  # switchyard.torch.ops gives it one
-        self._group = Group(comm, GroupConfig(
-            algorithm=_MODES[self.mode], num_experts=experts, max_dispatch_tokens_per_rank=max_tokens,
-            max_token_bytes=hidden * dtype_bytes(self.dtype), num_topk=topk, timeout_ns=int(timeout * 1e9)))
+        self._group = Group(
+            comm,
+            GroupConfig(
+                algorithm=_MODES[self.mode],
+                num_experts=experts,
+                max_dispatch_tokens_per_rank=max_tokens,
+                max_token_bytes=hidden * dtype_bytes(self.dtype),
+                num_topk=topk,
+                timeout_ns=int(timeout * 1e9),
+            ),
+        )
         super().__init__(comm)
         self._comm = comm
         self._is_ll = self.mode == "ll"
@@ -191,21 +243,32 @@ class MoE(Closable):
 
     @property
     def num_block_rows(self) -> int:
-        """Low latency: rows of what a dispatch receives, used or not; high throughput: 0, because that depends on the routing."""
+        """Low latency: rows of what a dispatch receives, used or not; high throughput: 0, because that depends on the
+        routing.
+        """
         return self._num_local * self._block_rows if self._is_ll else 0
 
     def dispatch(self, x: Any, topk_idx: Any, topk_weights: Any) -> Tuple[Received, State]:
-        """Collective. Sends row t of x [tokens, hidden] to the experts topk_idx[t] (-1: none); topk_weights are for combine.
+        """Collective. Sends row t of x [tokens, hidden] to the experts topk_idx[t] (-1: none); topk_weights are for
+        combine.
 
         A call that raises InvalidArgument or InvalidUsage has sent nothing: repeat it with what is right.
         """
         if type(x) is not numpy.ndarray:
             _refuse_gradients(x, topk_weights)
-        tokens, indices, weights = self._of_our_type("x", x), as_tensor(topk_idx, "topk_idx"), as_tensor(topk_weights, "topk_weights")
+        tokens, indices, weights = (
+            self._of_our_type("x", x),
+            as_tensor(topk_idx, "topk_idx"),
+            as_tensor(topk_weights, "topk_weights"),
+        )
         _core.check_batch(tokens, indices, weights, self._batch_shape)
         handle = self._free_handles.pop() if self._free_handles else self._new_handle()
         state = State(self, handle, tokens.shape[0], topk_weights, weights)
-        recv = self._dispatch_ll(tokens, indices, state) if self._is_ll else self._dispatch_ht(tokens, indices, weights, state)
+        recv = (
+            self._dispatch_ll(tokens, indices, state)
+            if self._is_ll
+            else self._dispatch_ht(tokens, indices, weights, state)
+        )
         recv.tokens = _like(x, recv.tokens, self.dtype)
         if recv.weights is not None:
             recv.weights = _like(x, recv.weights, "float32")
@@ -226,7 +289,7 @@ class MoE(Closable):
             rows = weighed
         return self._combine(expert_out, rows, state)
 
-    # --- gradients: y depends on x and on topk_weights ------------------------------------------------------------------------------
+    # --- gradients: y depends on x and on topk_weights
 
     def combine_backward(self, grad_y: Any, expert_out: Any, state: State) -> Tuple[Any, Any]:
         """Collective. The gradients of expert_out and of the rows' weights, from that of y."""
@@ -242,13 +305,15 @@ class MoE(Closable):
         _expect("grad_row_weights", row_weights, (rows.shape[0],), ("float32",))
         grad_x = empty_like(grad_rows, (state.num_tokens, self.hidden))
         grad_weights = empty_like(grad_row_weights, (state.num_tokens, self.topk))
-        state.handle.combine(CombineInputs(tokens=rows, topk_weights=row_weights),
-                             CombineOutputs(tokens=self._tokens("grad_x", grad_x, None), topk_weights=grad_weights),
-                             config=_BACKWARD_COMBINE)
+        state.handle.combine(
+            CombineInputs(tokens=rows, topk_weights=row_weights),
+            CombineOutputs(tokens=self._tokens("grad_x", grad_x, None), topk_weights=grad_weights),
+            config=_BACKWARD_COMBINE,
+        )
         self._comm.stream.synchronize()
         return grad_x, grad_weights
 
-    # --- parts of these, for those who weigh rows themselves (switchyard.torch) -------------------------------------------------------
+    # --- parts of these, for those who weigh rows themselves (switchyard.torch)
 
     def sum_rows(self, rows: Any, state: State) -> Any:
         """Collective, high throughput. The plain sum of each token's rows."""
@@ -256,53 +321,91 @@ class MoE(Closable):
         return self._combine(rows, self._rows("rows", rows, state), state)
 
     def scatter_gradient(self, grad_y: Any, state: State) -> Any:
-        """Collective, high throughput. A copy of each token's row of grad_y for each of its rows: the gradient of sum_rows."""
+        """Collective, high throughput. A copy of each token's row of grad_y for each of its rows: the gradient of
+        sum_rows.
+        """
         self._require_backward()
         tokens = self._tokens("grad_y", grad_y, state.num_tokens)
         rows = self._buffers.rows(state.recv.tokens.shape[0])
-        state.handle.dispatch(DispatchInputs(tokens=tokens), DispatchOutputs(tokens=self._wrap(rows)), config=_BACKWARD_DISPATCH)
+        state.handle.dispatch(
+            DispatchInputs(tokens=tokens), DispatchOutputs(tokens=self._wrap(rows)), config=_BACKWARD_DISPATCH
+        )
         self._comm.stream.synchronize()
         return _like(grad_y, rows, self.dtype)
 
-    # -----------------------------------------------------------------------------------------------------------------------------------
+    # --- what these are made of
 
     def _new_handle(self) -> Handle:
         return Handle(self._group, Layout.EXPERT_MAJOR, self.topk)
 
-    # Decoding makes the low-latency calls for every layer of every token: they go to the binding without the dataclasses of Handle.
+    # Decoding makes the low-latency calls for every layer of every token: they go to the binding without the
+    # dataclasses of Handle.
     def _dispatch_ll(self, tokens: Tensor, indices: Tensor, state: State) -> Received:
         assert self._blocks is not None
         rows = self._buffers.rows(self.num_block_rows)
         counts = numpy.empty(self._num_local, numpy.int32)
         core = state.handle._core
         core.update(indices, _NONE, _NONE, _NONE, _NONE, 0, self._stream)
-        core.dispatch(tokens, _NONE, _NONE, self._wrap(rows).reshape(self._block_shape), _NONE, _NONE, _NONE, True,
-                      as_tensor(counts, "counts"), _NONE, _NONE, _NONE, 0, False, False, 0, 0, self._stream)
+        core.dispatch(
+            tokens,
+            _NONE,
+            _NONE,
+            self._wrap(rows).reshape(self._block_shape),
+            _NONE,
+            _NONE,
+            _NONE,
+            True,
+            as_tensor(counts, "counts"),
+            _NONE,
+            _NONE,
+            _NONE,
+            0,
+            False,
+            False,
+            0,
+            0,
+            self._stream,
+        )
         self._stream.synchronize(None)
         return Received(rows, counts, self._blocks, None, self.local_experts)
 
     def _dispatch_ht(self, tokens: Tensor, indices: Tensor, weights: Tensor, state: State) -> Received:
         counts, offsets = numpy.empty(self._num_local, numpy.int32), numpy.empty(self._num_local, numpy.int32)
         total = numpy.zeros(1, numpy.int32)
-        state.handle.update(indices, layout_info=LayoutInfo(expert_counters=counts, expert_offsets=offsets, recv_total_counter=total))
+        state.handle.update(
+            indices, layout_info=LayoutInfo(expert_counters=counts, expert_offsets=offsets, recv_total_counter=total)
+        )
         self._comm.stream.synchronize()
         num_rows = int(total[0])
         rows, row_weights = self._buffers.rows(num_rows), numpy.empty(num_rows, numpy.float32)
-        state.handle.dispatch(DispatchInputs(tokens=tokens, topk_weights=weights),
-                              DispatchOutputs(tokens=self._wrap(rows), topk_weights=row_weights))
+        state.handle.dispatch(
+            DispatchInputs(tokens=tokens, topk_weights=weights),
+            DispatchOutputs(tokens=self._wrap(rows), topk_weights=row_weights),
+        )
         self._comm.stream.synchronize()
         return Received(rows, counts, offsets, row_weights, self.local_experts)
 
     def _combine(self, like: Any, rows: Tensor, state: State) -> Any:
         y = empty_like(like, (state.num_tokens, self.hidden))
-        state.handle._core.combine(rows, _NONE, _NONE, self._of_our_type("y", y), state._weights_tensor if self._is_ll else _NONE, False, 0,
-                                   0, self._stream)
+        state.handle._core.combine(
+            rows,
+            _NONE,
+            _NONE,
+            self._of_our_type("y", y),
+            state._weights_tensor if self._is_ll else _NONE,
+            False,
+            0,
+            0,
+            self._stream,
+        )
         self._stream.synchronize(None)
         return y
 
     def _require_backward(self) -> None:
         if self._is_ll:
-            raise InvalidUsage("invalid usage: low latency has no backward pass; make the MoE with mode='ht' or training=True")
+            raise InvalidUsage(
+                "invalid usage: low latency has no backward pass; make the MoE with mode='ht' or training=True"
+            )
 
     def _wrap(self, array: Any) -> Tensor:
         """An array of ours as a tensor of the layer's type."""
@@ -335,14 +438,20 @@ class MoE(Closable):
 
 def _expect(name: str, tensor: Tensor, shape: Tuple[int, ...], dtypes: Tuple[str, ...]) -> None:
     if tensor.shape != shape or tensor.dtype not in dtypes:
-        raise InvalidArgument("invalid argument: %s is %s %s, must be %s %s"
-                              % (name, list(tensor.shape), tensor.dtype, list(shape), " or ".join(dtypes)))
+        raise InvalidArgument(
+            "invalid argument: %s is %s %s, must be %s %s"
+            % (name, list(tensor.shape), tensor.dtype, list(shape), " or ".join(dtypes))
+        )
 
 
 def _like(kind: Any, array: "numpy.ndarray[Any, Any]", dtype: str) -> Any:
     """An array of ours as what the caller works with."""
     if isinstance(kind, numpy.ndarray):
-        return array if kind.dtype == array.dtype else array.view(kind.dtype) if kind.dtype.itemsize == array.dtype.itemsize else array
+        return (
+            array
+            if kind.dtype == array.dtype
+            else array.view(kind.dtype) if kind.dtype.itemsize == array.dtype.itemsize else array
+        )
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(kind, torch.Tensor):
         return array
@@ -354,5 +463,7 @@ def _like(kind: Any, array: "numpy.ndarray[Any, Any]", dtype: str) -> Any:
 def _refuse_gradients(*values: Any) -> None:
     for value in values:
         if getattr(value, "requires_grad", False) and sys.modules["torch"].is_grad_enabled():
-            raise InvalidUsage("invalid usage: a tensor requires a gradient, which would get lost here: use switchyard.torch.dispatch "
-                               "and combine, or torch.no_grad()")
+            raise InvalidUsage(
+                "invalid usage: a tensor requires a gradient, which would get lost here: use switchyard.torch.dispatch "
+                "and combine, or torch.no_grad()"
+            )

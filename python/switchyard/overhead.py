@@ -1,7 +1,8 @@
 """What Python adds to a low-latency round trip: the same handle and tensors, called from C++ and from Python in turns.
 
-    switchyard run -n 2 -- python -m switchyard.overhead --json
+switchyard run -n 2 -- python -m switchyard.overhead --json
 """
+
 from __future__ import annotations
 
 import argparse
@@ -19,16 +20,28 @@ from .moe import MoE
 from .tensor import Tensor
 
 
-def measure(comm: Communicator, *, tokens: int = 1, hidden: int = 1024, topk: int = 4, experts_per_rank: int = 4, turns: int = 60,
-            rounds: int = 20) -> Dict[str, Any]:
-    """Collective. Medians in microseconds: "cpp"; "handle", the calls of Handle; "moe", those of the short form; and what these add, as the
-    median over the turns of the difference of neighbouring medians, so that a machine that gets slower meanwhile does not count."""
+def measure(
+    comm: Communicator,
+    *,
+    tokens: int = 1,
+    hidden: int = 1024,
+    topk: int = 4,
+    experts_per_rank: int = 4,
+    turns: int = 60,
+    rounds: int = 20,
+) -> Dict[str, Any]:
+    """Collective. Medians in microseconds: "cpp"; "handle", the calls of Handle; "moe", those of the short form; and
+    what these add, as the median over the turns of the difference of neighbouring medians, so that a machine that gets
+    slower meanwhile does not count.
+    """
     experts = experts_per_rank * comm.num_ranks
     rng = numpy.random.default_rng(comm.rank)
     x = rng.normal(size=(tokens, hidden)).astype(numpy.float32)
     idx = numpy.stack([rng.permutation(experts)[:topk] for _ in range(tokens)]).astype(numpy.int64)
     weights = numpy.ones((tokens, topk), numpy.float32)
-    group = Group(comm, GroupConfig(num_experts=experts, max_dispatch_tokens_per_rank=tokens, max_token_bytes=4 * hidden))
+    group = Group(
+        comm, GroupConfig(num_experts=experts, max_dispatch_tokens_per_rank=tokens, max_token_bytes=4 * hidden)
+    )
     rows = numpy.zeros((len(group.local_experts), group.rows_per_expert, hidden), numpy.float32)
     counts, y = numpy.zeros(len(rows), numpy.int32), numpy.zeros_like(x)
     handle = group.create_handle(Layout.EXPERT_MAJOR, idx)
@@ -75,7 +88,14 @@ def measure(comm: Communicator, *, tokens: int = 1, hidden: int = 1024, topk: in
     result: Dict[str, Any] = {name: statistics.median(values) for name, values in medians.items()}
     for name in ("handle", "moe"):
         result[name + "_adds"] = statistics.median(mine - cpp for mine, cpp in zip(medians[name], medians["cpp"]))
-    return {**result, "ranks": comm.num_ranks, "tokens": tokens, "hidden": hidden, "topk": topk, "rounds": turns * rounds}
+    return {
+        **result,
+        "ranks": comm.num_ranks,
+        "tokens": tokens,
+        "hidden": hidden,
+        "topk": topk,
+        "rounds": turns * rounds,
+    }
 
 
 def main() -> None:
@@ -89,9 +109,13 @@ def main() -> None:
     with init() if launched else init(unique_id=make_unique_id(), rank=0, num_ranks=1) as comm:
         result = measure(comm, tokens=options.tokens, hidden=options.hidden, turns=options.turns)
         if comm.rank == 0:
-            print(json.dumps(result) if options.json else
-                  "%(ranks)d ranks, %(tokens)d tokens of %(hidden)d floats, top-%(topk)d, %(rounds)d round trips: C++ %(cpp).1f us; "
-                  "Handle %(handle).1f us, adds %(handle_adds).1f us; MoE %(moe).1f us, adds %(moe_adds).1f us" % result)
+            print(
+                json.dumps(result)
+                if options.json
+                else "%(ranks)d ranks, %(tokens)d tokens of %(hidden)d floats, top-%(topk)d, %(rounds)d round trips: "
+                "C++ %(cpp).1f us; "
+                "Handle %(handle).1f us, adds %(handle_adds).1f us; MoE %(moe).1f us, adds %(moe_adds).1f us" % result
+            )
 
 
 if __name__ == "__main__":

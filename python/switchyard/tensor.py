@@ -1,8 +1,9 @@
 """Tensors: whatever holds numbers, described for the library without a copy.
 
-NumPy arrays need nothing from here (the binding reads them itself); this module knows the others. torch is never imported: a torch
-tensor is recognised by what it offers.
+NumPy arrays need nothing from here (the binding reads them itself); this module knows the others. torch is never
+imported: a torch tensor is recognised by what it offers.
 """
+
 from __future__ import annotations
 
 import ctypes
@@ -15,7 +16,9 @@ from . import _core
 from .errors import InvalidArgument
 
 Tensor = _core.Tensor
-as_tensor = _core.as_tensor  # (value, name): `value` itself if it is a Tensor, else one over it; errors name the argument
+as_tensor = (
+    _core.as_tensor
+)  # (value, name): `value` itself if it is a Tensor, else one over it; errors name the argument
 Described = Tuple[Any, int, Sequence[int], Any, bool]
 
 # Names of other libraries for our types; what ml_dtypes and torch call FP8 is OCP's.
@@ -46,7 +49,7 @@ def dtype_name(dtype: Any) -> str:
             name = numpy.dtype(dtype).name
         except TypeError:
             name = str(dtype)
-    name = name[len("torch."):] if name.startswith("torch.") else name
+    name = name[len("torch.") :] if name.startswith("torch.") else name
     return _ALIASES.get(name, name)
 
 
@@ -60,7 +63,9 @@ def dtype_bytes(dtype: Any) -> int:
 
 
 def numpy_dtype(dtype: Any) -> "numpy.dtype[Any]":
-    """The NumPy type that holds a library type: its own, one of ml_dtypes where that is installed, or unsigned integers as wide."""
+    """The NumPy type that holds a library type: its own, one of ml_dtypes where that is installed, or unsigned integers
+    as wide.
+    """
     name = dtype_name(dtype)
     try:
         return numpy.dtype(name)
@@ -76,7 +81,9 @@ def numpy_dtype(dtype: Any) -> "numpy.dtype[Any]":
 def _known(name: str, argument: str) -> str:
     if name not in _core.DTYPE_CODES:
         raise InvalidArgument(
-            "invalid argument: %s has elements of type %s, known are %s" % (argument, name, ", ".join(_core.DTYPE_CODES)))
+            "invalid argument: %s has elements of type %s, known are %s"
+            % (argument, name, ", ".join(_core.DTYPE_CODES))
+        )
     return name
 
 
@@ -87,17 +94,23 @@ def _code(found: str, wanted: Optional[Any], argument: str) -> int:
     name = _known(dtype_name(wanted), "dtype of " + argument)
     width = _core.DTYPE_BYTES.get(found, numpy.dtype(found).itemsize if found in ("uint16", "int16") else 0)
     if width != _core.DTYPE_BYTES[name]:
-        raise InvalidArgument("invalid argument: %s has elements of type %s, which can't be viewed as %s" % (argument, found, name))
+        raise InvalidArgument(
+            "invalid argument: %s has elements of type %s, which can't be viewed as %s" % (argument, found, name)
+        )
     return _core.DTYPE_CODES[name]
 
 
 def _refuse_strides(argument: str, shape: Sequence[int]) -> None:
-    raise InvalidArgument("invalid argument: %s, of shape %s, is not contiguous: rows must follow each other without gaps; "
-                          "pass a contiguous copy" % (argument, list(shape)))
+    raise InvalidArgument(
+        "invalid argument: %s, of shape %s, is not contiguous: rows must follow each other without gaps; "
+        "pass a contiguous copy" % (argument, list(shape))
+    )
 
 
 def _refuse_device(argument: str, device: str) -> None:
-    raise InvalidArgument("invalid argument: %s is on %s, this communicator runs on CPUs: pass memory of the host" % (argument, device))
+    raise InvalidArgument(
+        "invalid argument: %s is on %s, this communicator runs on CPUs: pass memory of the host" % (argument, device)
+    )
 
 
 def _is_dense(shape: Sequence[int], strides: Optional[Sequence[int]], item: int) -> bool:
@@ -111,20 +124,30 @@ def _is_dense(shape: Sequence[int], strides: Optional[Sequence[int]], item: int)
     return True
 
 
-def describe(buffer: Any, dtype: Optional[Any], shape: Optional[Sequence[int]], window: Optional[Any], argument: str) -> Described:
+def describe(
+    buffer: Any, dtype: Optional[Any], shape: Optional[Sequence[int]], window: Optional[Any], argument: str
+) -> Described:
     """(address or window, type code, shape, what to keep alive, writable) of anything that Tensor() takes."""
     if window is not None:
         if buffer is not None or dtype is None or shape is None:
             raise InvalidArgument("invalid argument: %s in a window needs buffer None, a dtype and a shape" % argument)
         return window._core, _code(dtype_name(dtype), None, argument), shape, window, True
     if isinstance(buffer, _core.Tensor):
-        return (buffer.data_ptr, _code(buffer.dtype, dtype, argument), buffer.shape if shape is None else shape, buffer, buffer.writable)
+        return (
+            buffer.data_ptr,
+            _code(buffer.dtype, dtype, argument),
+            buffer.shape if shape is None else shape,
+            buffer,
+            buffer.writable,
+        )
     if isinstance(buffer, int):
         if dtype is None or shape is None:
             raise InvalidArgument("invalid argument: %s is an address and needs a dtype and a shape" % argument)
         return buffer, _code(dtype_name(dtype), None, argument), shape, None, True
     if shape is not None:
-        raise InvalidArgument("invalid argument: %s has a shape of its own; `shape` goes with an address or a window" % argument)
+        raise InvalidArgument(
+            "invalid argument: %s has a shape of its own; `shape` goes with an address or a window" % argument
+        )
     if isinstance(buffer, numpy.ndarray):
         return _of_numpy(buffer, dtype, argument)
     if hasattr(buffer, "data_ptr") and hasattr(buffer, "is_contiguous"):
@@ -139,8 +162,10 @@ def describe(buffer: Any, dtype: Optional[Any], shape: Optional[Sequence[int]], 
         return _of_numpy(numpy.frombuffer(buffer, numpy.uint8), dtype, argument)
     except (TypeError, ValueError, BufferError):
         pass
-    raise InvalidArgument("invalid argument: %s is a %s, allowed are NumPy arrays, torch tensors, objects with DLPack or an array "
-                          "interface, and addresses with dtype and shape" % (argument, type(buffer).__name__))
+    raise InvalidArgument(
+        "invalid argument: %s is a %s, allowed are NumPy arrays, torch tensors, objects with DLPack or an array "
+        "interface, and addresses with dtype and shape" % (argument, type(buffer).__name__)
+    )
 
 
 def _of_numpy(array: "numpy.ndarray[Any, Any]", dtype: Optional[Any], argument: str) -> Described:

@@ -1,4 +1,5 @@
-// What programs and the Python package use of the C++ face and nothing below it tests: ranks as threads, each with its own Comm.
+// What programs and the Python package use of the C++ face and nothing below it tests: ranks as threads, each with its
+// own Comm.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -129,10 +130,13 @@ TEST(Face, BatchesAreCheckedByName) {
   const auto complaint = [&](const Tensor& a, const Tensor& b, const Tensor& c) {
     return message_of([&] { ep::check_batch(a, b, c, shape); });
   };
-  EXPECT_THAT(complaint(Tensor::of(x.data(), DType::kFloat32, {4, 2}), indices, numbers), HasSubstr("x is [4, 2] float32"));
-  EXPECT_THAT(complaint(Tensor::of(x.data(), DType::kFloat16, {2, 4}), indices, numbers), HasSubstr("must be [2, 4] float32"));
+  EXPECT_THAT(complaint(Tensor::of(x.data(), DType::kFloat32, {4, 2}), indices, numbers),
+              HasSubstr("x is [4, 2] float32"));
+  EXPECT_THAT(complaint(Tensor::of(x.data(), DType::kFloat16, {2, 4}), indices, numbers),
+              HasSubstr("must be [2, 4] float32"));
   EXPECT_THAT(complaint(rows, Tensor::of(idx.data(), DType::kInt64, {1, 2}), numbers), HasSubstr("topk_idx is [1, 2]"));
-  EXPECT_THAT(complaint(rows, indices, Tensor::of(weights.data(), DType::kFloat32, {4})), HasSubstr("topk_weights is [4]"));
+  EXPECT_THAT(complaint(rows, indices, Tensor::of(weights.data(), DType::kFloat32, {4})),
+              HasSubstr("topk_weights is [4]"));
   idx[3] = 5;
   EXPECT_THAT(complaint(rows, indices, numbers), HasSubstr("topk_idx[1, 1] is 5, allowed -1..4"));
   idx[3] = -2;

@@ -1,5 +1,6 @@
-"""Tests of the Python package. Those of several ranks run in every rank alike: `switchyard run -n 4 -- python -m pytest ...`, so that a
-rank that fails a test ends the job. Which file wants how many ranks, CMakeLists.txt says."""
+"""Tests of the Python package. Those of several ranks run in every rank alike: `switchyard run -n 4 -- python -m pytest
+...`, so that a rank that fails a test ends the job. Which file wants how many ranks, CMakeLists.txt says."""
+
 import faulthandler
 import os
 
@@ -29,9 +30,14 @@ def rng(comm):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_makereport(item, call):
-    """A rank that fails can't go on with the others: they would wait for it in the next test. It ends the job at once, saying why."""
+    """A rank that fails can't go on with the others: they would wait for it in the next test. It ends the job at once,
+    saying why.
+    """
     if call.excinfo is None or call.excinfo.errisinstance(pytest.skip.Exception) or "SWITCHYARD_RANK" not in os.environ:
         return
-    print("rank %s: %s failed while %s:\n%s" % (os.environ["SWITCHYARD_RANK"], item.nodeid, call.when, call.excinfo.getrepr()),
-          flush=True)
+    print(
+        "rank %s: %s failed while %s:\n%s"
+        % (os.environ["SWITCHYARD_RANK"], item.nodeid, call.when, call.excinfo.getrepr()),
+        flush=True,
+    )
     os._exit(1)

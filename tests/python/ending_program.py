@@ -1,4 +1,7 @@
-"""What test_endings.py starts as one rank: does what its argument says, and says when it is about to wait for a rank that does not come."""
+"""What test_endings.py starts as one rank: does what its argument says, and says when it is about to wait for a rank
+that does not come.
+"""
+
 import gc
 import os
 import sys
@@ -53,7 +56,7 @@ def main(scenario):
         switchyard.init()
     comm = switchyard.init()
     if scenario.startswith("wait:"):
-        wait_in(comm, scenario[len("wait:"):])
+        wait_in(comm, scenario[len("wait:") :])
     elif scenario == "leave_open":  # nothing is closed, and globals go in any order
         globals()["moe"], globals()["again"] = make(comm)
         globals()["stream"], globals()["aa_comm"] = switchyard.Stream(), comm

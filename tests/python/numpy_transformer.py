@@ -1,8 +1,10 @@
-"""A small mixture-of-experts transformer in NumPy, forward and backward, whose experts are in this process or spread over ranks.
+"""A small mixture-of-experts transformer in NumPy, forward and backward, whose experts are in this process or spread
+over ranks.
 
-Two layers of causal attention and experts, each behind a root-mean-square norm, with residuals. Parameters are a flat dict by name; those of
-experts are `layer.experts.number.name`, and a rank has only its own.
+Two layers of causal attention and experts, each behind a root-mean-square norm, with residuals. Parameters are a flat
+dict by name; those of experts are `layer.experts.number.name`, and a rank has only its own.
 """
+
 import numpy
 
 VOCABULARY, WIDTH, INNER, NUM_LAYERS, NUM_EXPERTS, TOPK = 31, 16, 24, 2, 8, 2
@@ -70,7 +72,9 @@ class LocalExperts:
         for expert, token, k, hidden, result in by_expert:
             grad_weights[token, k] = (grad_y[token] * result).sum(-1)
             grad_result = grad_y[token] * weights[token, k, None]
-            numpy.add.at(grad_x, token, expert_backward(parameters, gradients, layer, expert, x[token], hidden, grad_result))
+            numpy.add.at(
+                grad_x, token, expert_backward(parameters, gradients, layer, expert, x[token], hidden, grad_result)
+            )
         return grad_x, grad_weights
 
 
@@ -92,7 +96,9 @@ class ShardedExperts:
         grad_out, grad_row_weights = self.moe.combine_backward(grad_y, out, state)
         grad_rows = numpy.zeros_like(grad_out)
         for expert, rows, place in recv:
-            grad_rows[place] = expert_backward(parameters, gradients, layer, expert, rows, hidden[expert], grad_out[place])
+            grad_rows[place] = expert_backward(
+                parameters, gradients, layer, expert, rows, hidden[expert], grad_out[place]
+            )
         return self.moe.dispatch_backward(grad_rows, grad_row_weights, state)
 
 
@@ -110,7 +116,9 @@ def expert_backward(parameters, gradients, layer, expert, rows, hidden, grad):
 
 
 def loss_and_gradients(parameters, tokens, num_all, experts):
-    """Of the sequences [batch, length + 1]: the next-token loss, divided by the number of predictions of all ranks, and its gradients."""
+    """Of the sequences [batch, length + 1]: the next-token loss, divided by the number of predictions of all ranks, and
+    its gradients.
+    """
     inputs, targets = tokens[:, :-1], tokens[:, 1:]
     batch, length = inputs.shape
     mask = numpy.where(numpy.tril(numpy.ones((length, length), bool)), 0, -1e9).astype(numpy.float32)
@@ -143,7 +151,9 @@ def loss_and_gradients(parameters, tokens, num_all, experts):
     for layer in reversed(range(NUM_LAYERS)):
         name = ("%d." % layer).__add__
         x, a, scale1, q, k, v, attention, mixed, middle, b, scale2, probabilities, idx, of_experts = saved[layer]
-        grad_b, grad_weights = experts.backward(p, g, layer, numpy.ascontiguousarray(grad.reshape(-1, WIDTH)), of_experts)
+        grad_b, grad_weights = experts.backward(
+            p, g, layer, numpy.ascontiguousarray(grad.reshape(-1, WIDTH)), of_experts
+        )
         grad_probabilities = numpy.zeros_like(probabilities)
         numpy.put_along_axis(grad_probabilities, idx, grad_weights, -1)
         grad_scores = softmax_backward(grad_probabilities, probabilities)
@@ -154,7 +164,11 @@ def loss_and_gradients(parameters, tokens, num_all, experts):
         g[name("o")] = numpy.einsum("blw,blu->wu", mixed, grad)
         grad_mixed = grad @ p[name("o")].T
         grad_attention = softmax_backward(grad_mixed @ v.swapaxes(1, 2), attention) / numpy.float32(numpy.sqrt(WIDTH))
-        parts = {"q": grad_attention @ k, "k": grad_attention.swapaxes(1, 2) @ q, "v": attention.swapaxes(1, 2) @ grad_mixed}
+        parts = {
+            "q": grad_attention @ k,
+            "k": grad_attention.swapaxes(1, 2) @ q,
+            "v": attention.swapaxes(1, 2) @ grad_mixed,
+        }
         grad_a = numpy.zeros_like(a)
         for part, grad_part in parts.items():
             g[name(part)] = numpy.einsum("blw,blu->wu", a, grad_part)

@@ -1,4 +1,5 @@
 """Collectives of NumPy arrays, against NumPy."""
+
 import numpy
 import pytest
 
@@ -24,7 +25,9 @@ def test_different_numbers_of_rows(comm):
     sent = [(comm.rank + peer) % 3 for peer in range(comm.num_ranks)]
     x = numpy.repeat(numpy.arange(comm.num_ranks), sent)[:, None] * [1.0, 2.0] + comm.rank
     got = comm.all_to_all_v(x, sent, sent)
-    assert (got == numpy.repeat(numpy.arange(comm.num_ranks), sent)[:, None] + comm.rank * numpy.array([1.0, 2.0])).all()
+    assert (
+        got == numpy.repeat(numpy.arange(comm.num_ranks), sent)[:, None] + comm.rank * numpy.array([1.0, 2.0])
+    ).all()
 
 
 def test_in_place_and_queued(comm):

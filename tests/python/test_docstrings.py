@@ -1,11 +1,14 @@
 """The examples in the package's docstrings do what they say."""
+
 import doctest
 import importlib
 
 import pytest
 
 
-@pytest.mark.parametrize("name", ["switchyard.comm", "switchyard.ep", "switchyard.moe", "switchyard.tensor", "switchyard._core"])
+@pytest.mark.parametrize(
+    "name", ["switchyard.comm", "switchyard.ep", "switchyard.moe", "switchyard.tensor", "switchyard._core"]
+)
 def test_examples(name):
     module = importlib.import_module(name)
     if name == "switchyard._core":  # a binary, which the finder does not look into

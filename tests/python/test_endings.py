@@ -1,4 +1,7 @@
-"""How programs end: Ctrl-C during every kind of wait, nothing closed, an exception or a death on another rank. Nothing hangs or crashes."""
+"""How programs end: Ctrl-C during every kind of wait, nothing closed, an exception or a death on another rank. Nothing
+hangs or crashes.
+"""
+
 import os
 import signal
 import subprocess
@@ -12,9 +15,19 @@ TRACEBACK_LIMIT = 10  # seconds that a program may take to end, on a loaded mach
 
 
 def start(scenario, rank, num_ranks, store):
-    environment = {**os.environ, "SWITCHYARD_RANK": str(rank), "SWITCHYARD_NUM_RANKS": str(num_ranks), "SWITCHYARD_STORE": "file://%s" % store}
-    return subprocess.Popen([sys.executable, "-B", "-X", "faulthandler", PROGRAM, scenario], env=environment, text=True,
-                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    environment = {
+        **os.environ,
+        "SWITCHYARD_RANK": str(rank),
+        "SWITCHYARD_NUM_RANKS": str(num_ranks),
+        "SWITCHYARD_STORE": "file://%s" % store,
+    }
+    return subprocess.Popen(
+        [sys.executable, "-B", "-X", "faulthandler", PROGRAM, scenario],
+        env=environment,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
 
 
 @pytest.fixture
@@ -45,7 +58,9 @@ def interrupt(process):
     assert "Fatal Python error" not in errors
 
 
-@pytest.mark.parametrize("what", ["dispatch_ll", "dispatch_ht", "stream", "all_reduce", "barrier", "split", "group", "memory", "close"])
+@pytest.mark.parametrize(
+    "what", ["dispatch_ll", "dispatch_ht", "stream", "all_reduce", "barrier", "split", "group", "memory", "close"]
+)
 def test_ctrl_c_ends_a_wait(ranks, what):
     interrupt(ranks("wait:" + what)[0])
 

@@ -1,11 +1,21 @@
 """Groups and handles: every layout, windows, halves, scales, masks, with NumPy arrays and exact expectations."""
+
 import numpy
 import pytest
 
 import reference
 import switchyard
-from switchyard import (CombineConfig, CombineInputs, CombineOutputs, DispatchConfig, DispatchInputs, DispatchOutputs, Layout, LayoutInfo,
-                        PassDir)
+from switchyard import (
+    CombineConfig,
+    CombineInputs,
+    CombineOutputs,
+    DispatchConfig,
+    DispatchInputs,
+    DispatchOutputs,
+    Layout,
+    LayoutInfo,
+    PassDir,
+)
 
 HIDDEN, TOPK = 16, 3
 
@@ -44,8 +54,12 @@ def test_low_latency_expert_major(comm, batch, in_window, staged):
         counts = numpy.zeros(num_local, numpy.int32)
         y = numpy.zeros_like(x)
         handle = group.create_handle(Layout.EXPERT_MAJOR, idx)
-        handle.dispatch(DispatchInputs(tokens=x), DispatchOutputs(tokens=place), layout_info=LayoutInfo(expert_counters=counts),
-                        config=DispatchConfig(send_only=staged))
+        handle.dispatch(
+            DispatchInputs(tokens=x),
+            DispatchOutputs(tokens=place),
+            layout_info=LayoutInfo(expert_counters=counts),
+            config=DispatchConfig(send_only=staged),
+        )
         handle.complete()
         comm.stream.synchronize()
         xs, idxs = reference.everybodys(comm, x, 8), reference.everybodys(comm, idx, 8)
@@ -55,7 +69,11 @@ def test_low_latency_expert_major(comm, batch, in_window, staged):
             for row, (_, _, _, values) in zip(rows[local], expected):
                 assert (row == values).all()
             rows[local, : counts[local]] *= factor(expert)
-        handle.combine(CombineInputs(tokens=place), CombineOutputs(tokens=y, topk_weights=weights), config=CombineConfig(send_only=staged))
+        handle.combine(
+            CombineInputs(tokens=place),
+            CombineOutputs(tokens=y, topk_weights=weights),
+            config=CombineConfig(send_only=staged),
+        )
         handle.complete()
         comm.stream.synchronize()
         assert numpy.allclose(y, weighted_sum(x, idx, weights), rtol=1e-6)
@@ -72,9 +90,11 @@ def test_low_latency_rank_major(comm, batch):
         counts = numpy.zeros(ranks, numpy.int32)
         y = numpy.zeros_like(x)
         handle = group.create_handle(Layout.RANK_MAJOR, idx)
-        handle.dispatch(DispatchInputs(tokens=x, topk_weights=weights),
-                        DispatchOutputs(tokens=rows, topk_weights=row_weights, topk_idx=ids),
-                        layout_info=LayoutInfo(src_rank_counters=counts, recv_topk_idx_kind=switchyard.ExpertIdKind.GLOBAL))
+        handle.dispatch(
+            DispatchInputs(tokens=x, topk_weights=weights),
+            DispatchOutputs(tokens=rows, topk_weights=row_weights, topk_idx=ids),
+            layout_info=LayoutInfo(src_rank_counters=counts, recv_topk_idx_kind=switchyard.ExpertIdKind.GLOBAL),
+        )
         comm.stream.synchronize()
         idxs = reference.everybodys(comm, idx, 8)
         assert list(counts) == [int(numpy.isin(other, group.local_experts).any(1).sum()) for other in idxs]
@@ -91,17 +111,27 @@ def test_low_latency_rank_major(comm, batch):
 def test_high_throughput_expert_major_forward_and_backward(comm, batch, budget):
     x, idx, weights = batch
     most = comm.num_ranks * 8 * TOPK
-    with reference.new_group(comm, algorithm=switchyard.Algorithm.HIGH_THROUGHPUT, num_topk=TOPK,
-                             max_recv_tokens_per_rank=budget * most) as group:
+    with reference.new_group(
+        comm, algorithm=switchyard.Algorithm.HIGH_THROUGHPUT, num_topk=TOPK, max_recv_tokens_per_rank=budget * most
+    ) as group:
         num_local = len(group.local_experts)
-        counts, offsets, total = numpy.zeros(num_local, numpy.int32), numpy.zeros(num_local, numpy.int32), numpy.zeros(1, numpy.int32)
+        counts, offsets, total = (
+            numpy.zeros(num_local, numpy.int32),
+            numpy.zeros(num_local, numpy.int32),
+            numpy.zeros(1, numpy.int32),
+        )
         handle = group.create_handle(
-            Layout.EXPERT_MAJOR, idx, config=switchyard.HandleConfig(dispatch_output_per_expert_alignment=4),
-            layout_info=LayoutInfo(expert_counters=counts, expert_offsets=offsets, recv_total_counter=total))
+            Layout.EXPERT_MAJOR,
+            idx,
+            config=switchyard.HandleConfig(dispatch_output_per_expert_alignment=4),
+            layout_info=LayoutInfo(expert_counters=counts, expert_offsets=offsets, recv_total_counter=total),
+        )
         comm.stream.synchronize()
         num_rows = most if budget else int(total[0])
         rows, row_weights = numpy.zeros((num_rows, HIDDEN), numpy.float32), numpy.zeros(num_rows, numpy.float32)
-        handle.dispatch(DispatchInputs(tokens=x, topk_weights=weights), DispatchOutputs(tokens=rows, topk_weights=row_weights))
+        handle.dispatch(
+            DispatchInputs(tokens=x, topk_weights=weights), DispatchOutputs(tokens=rows, topk_weights=row_weights)
+        )
         comm.stream.synchronize()
         xs, idxs = reference.everybodys(comm, x, 8), reference.everybodys(comm, idx, 8)
         for local, expert in enumerate(group.local_experts):
@@ -109,7 +139,7 @@ def test_high_throughput_expert_major_forward_and_backward(comm, batch, budget):
             assert counts[local] == (len(expected) + 3) // 4 * 4
             for at, (_, _, _, values) in enumerate(expected, offsets[local]):
                 assert (rows[at] == values).all()
-            rows[offsets[local]: offsets[local] + counts[local]] *= factor(expert)
+            rows[offsets[local] : offsets[local] + counts[local]] *= factor(expert)
         y = numpy.zeros_like(x)
         handle.combine(CombineInputs(tokens=rows * row_weights[:, None]), CombineOutputs(tokens=y))
         comm.stream.synchronize()
@@ -122,10 +152,13 @@ def test_high_throughput_expert_major_forward_and_backward(comm, batch, budget):
         comm.stream.synchronize()
         numbers = numpy.zeros(num_rows, numpy.float32)
         for local, expert in enumerate(group.local_experts):
-            numbers[offsets[local]: offsets[local] + counts[local]] = 100 + expert
+            numbers[offsets[local] : offsets[local] + counts[local]] = 100 + expert
         dx, dweights = numpy.zeros_like(x), numpy.zeros_like(weights)
-        handle.combine(CombineInputs(tokens=gradient_rows, topk_weights=numbers), CombineOutputs(tokens=dx, topk_weights=dweights),
-                       config=CombineConfig(pass_direction=PassDir.BWD))
+        handle.combine(
+            CombineInputs(tokens=gradient_rows, topk_weights=numbers),
+            CombineOutputs(tokens=dx, topk_weights=dweights),
+            config=CombineConfig(pass_direction=PassDir.BWD),
+        )
         comm.stream.synchronize()
         assert (dx == x * (idx >= 0).sum(1, keepdims=True)).all()
         assert (dweights == numpy.where(idx >= 0, 100 + idx, 0)).all()
@@ -139,9 +172,11 @@ def test_high_throughput_flat(comm, batch):
         comm.stream.synchronize()
         rows = numpy.zeros((int(total[0]), HIDDEN), numpy.float32)
         ids, row_weights = numpy.zeros((len(rows), TOPK), numpy.int64), numpy.zeros((len(rows), TOPK), numpy.float32)
-        handle.dispatch(DispatchInputs(tokens=x, topk_weights=weights),
-                        DispatchOutputs(tokens=rows, topk_weights=row_weights, topk_idx=ids),
-                        layout_info=LayoutInfo(recv_topk_idx_kind=switchyard.ExpertIdKind.GLOBAL))
+        handle.dispatch(
+            DispatchInputs(tokens=x, topk_weights=weights),
+            DispatchOutputs(tokens=rows, topk_weights=row_weights, topk_idx=ids),
+            layout_info=LayoutInfo(recv_topk_idx_kind=switchyard.ExpertIdKind.GLOBAL),
+        )
         comm.stream.synchronize()
         for row in range(len(rows)):
             rows[row] *= numpy.float32(sum(factor(e) * w for e, w in zip(ids[row], row_weights[row]) if e >= 0))
@@ -160,9 +195,12 @@ def test_forwarded_fp8_and_scales_are_the_same_bytes(comm, rng):
         out_scales = numpy.zeros((3, group.rows_per_expert, 4), numpy.float32)
         counts = numpy.zeros(3, numpy.int32)
         handle = group.create_handle(Layout.EXPERT_MAJOR, idx)
-        handle.dispatch(DispatchInputs(tokens=switchyard.Tensor(codes, dtype="float8_e4m3"), scales=scales),
-                        DispatchOutputs(tokens=switchyard.Tensor(out, dtype="float8_e4m3"), scales=out_scales),
-                        layout_info=LayoutInfo(expert_counters=counts), config=DispatchConfig(quant_recipe=switchyard.DispatchQuant.FWD))
+        handle.dispatch(
+            DispatchInputs(tokens=switchyard.Tensor(codes, dtype="float8_e4m3"), scales=scales),
+            DispatchOutputs(tokens=switchyard.Tensor(out, dtype="float8_e4m3"), scales=out_scales),
+            layout_info=LayoutInfo(expert_counters=counts),
+            config=DispatchConfig(quant_recipe=switchyard.DispatchQuant.FWD),
+        )
         comm.stream.synchronize()
         before = (comm.rank - 1) % comm.num_ranks
         assert list(counts) == [4, 0, 0]
@@ -173,13 +211,17 @@ def test_forwarded_fp8_and_scales_are_the_same_bytes(comm, rng):
 def test_fused_fp8_and_bfloat16(comm):
     x = numpy.full((2, 128), 0x3F80, numpy.uint16)  # ones in BF16
     with reference.new_group(comm, num_experts=comm.num_ranks, max_token_bytes=256) as group:
-        out, scales = numpy.zeros((1, group.rows_per_expert, 128), numpy.uint8), numpy.zeros((1, group.rows_per_expert, 1), numpy.float32)
+        out, scales = numpy.zeros((1, group.rows_per_expert, 128), numpy.uint8), numpy.zeros(
+            (1, group.rows_per_expert, 1), numpy.float32
+        )
         counts = numpy.zeros(1, numpy.int32)
         handle = group.create_handle(Layout.EXPERT_MAJOR, numpy.full((2, 1), comm.rank, numpy.int64))
-        handle.dispatch(DispatchInputs(tokens=switchyard.Tensor(x, dtype="bfloat16")),
-                        DispatchOutputs(tokens=switchyard.Tensor(out, dtype="float8_e4m3"), scales=scales),
-                        layout_info=LayoutInfo(expert_counters=counts),
-                        config=DispatchConfig(quant_recipe=switchyard.DispatchQuant.DS_FP8E3M4))
+        handle.dispatch(
+            DispatchInputs(tokens=switchyard.Tensor(x, dtype="bfloat16")),
+            DispatchOutputs(tokens=switchyard.Tensor(out, dtype="float8_e4m3"), scales=scales),
+            layout_info=LayoutInfo(expert_counters=counts),
+            config=DispatchConfig(quant_recipe=switchyard.DispatchQuant.DS_FP8E3M4),
+        )
         comm.stream.synchronize()
         assert counts[0] == 2
         assert (out[0, :2] == 0x7E).all()  # 448
@@ -216,11 +258,18 @@ def test_memory_of_a_handle_can_be_the_callers(comm, batch):
         first.update(idx, layout_info=LayoutInfo(recv_total_counter=total))
         comm.stream.synchronize()
         first.close()
-        second = switchyard.Handle(group, Layout.EXPERT_MAJOR, TOPK, memory=memory)  # goes on with the first one's routing
+        second = switchyard.Handle(
+            group, Layout.EXPERT_MAJOR, TOPK, memory=memory
+        )  # goes on with the first one's routing
         rows = numpy.zeros((int(total[0]), HIDDEN), numpy.float32)
-        second.dispatch(DispatchInputs(tokens=x), DispatchOutputs(tokens=rows), config=DispatchConfig(pass_direction=PassDir.BWD))
+        second.dispatch(
+            DispatchInputs(tokens=x), DispatchOutputs(tokens=rows), config=DispatchConfig(pass_direction=PassDir.BWD)
+        )
         y, none = numpy.zeros_like(x), numpy.zeros(len(rows), numpy.float32)
-        second.combine(CombineInputs(tokens=rows, topk_weights=none), CombineOutputs(tokens=y, topk_weights=numpy.zeros_like(weights)),
-                       config=CombineConfig(pass_direction=PassDir.BWD))
+        second.combine(
+            CombineInputs(tokens=rows, topk_weights=none),
+            CombineOutputs(tokens=y, topk_weights=numpy.zeros_like(weights)),
+            config=CombineConfig(pass_direction=PassDir.BWD),
+        )
         comm.stream.synchronize()
         assert (y == x * (idx >= 0).sum(1, keepdims=True)).all()

@@ -1,4 +1,7 @@
-"""What lives how long, what closed objects say, and what happens to the others when ranks disagree, abort or do not come."""
+"""What lives how long, what closed objects say, and what happens to the others when ranks disagree, abort or do not
+come.
+"""
+
 import gc
 import os
 import threading
@@ -10,8 +13,19 @@ import pytest
 
 import reference
 import switchyard
-from switchyard import (CombineInputs, CombineOutputs, DispatchInputs, DispatchOutputs, InvalidArgument, InvalidUsage, Layout, LayoutInfo, MoE,
-                        RemoteError, SwitchyardError)
+from switchyard import (
+    CombineInputs,
+    CombineOutputs,
+    DispatchInputs,
+    DispatchOutputs,
+    InvalidArgument,
+    InvalidUsage,
+    Layout,
+    LayoutInfo,
+    MoE,
+    RemoteError,
+    SwitchyardError,
+)
 from threads import on_ranks
 
 
@@ -21,7 +35,11 @@ def small_moe(comm, **more):
 
 def batch(comm, num_tokens=2):
     x = numpy.full((num_tokens, 8), 1.0 + comm.rank, numpy.float32)
-    return x, numpy.full((num_tokens, 1), (comm.rank + 1) % comm.num_ranks, numpy.int64), numpy.ones((num_tokens, 1), numpy.float32)
+    return (
+        x,
+        numpy.full((num_tokens, 1), (comm.rank + 1) % comm.num_ranks, numpy.int64),
+        numpy.ones((num_tokens, 1), numpy.float32),
+    )
 
 
 def round_trip(comm, moe):
@@ -35,12 +53,18 @@ def test_operations_keep_their_tensors_until_the_stream_has_passed():
 
     def body(comm):
         with reference.new_group(comm, num_experts=2) as group:
-            x, rows, counts = numpy.ones((2, 8), numpy.float32), numpy.zeros((1, 16, 8), numpy.float32), numpy.zeros(1, numpy.int32)
+            x, rows, counts = (
+                numpy.ones((2, 8), numpy.float32),
+                numpy.zeros((1, 16, 8), numpy.float32),
+                numpy.zeros(1, numpy.int32),
+            )
             idx = numpy.full((2, 1), 1 - comm.rank, numpy.int64)
             handle = group.create_handle(Layout.EXPERT_MAJOR, idx)
             if comm.rank == 1:
                 together.wait(10)  # comes when rank 0 has dropped everything
-            handle.dispatch(DispatchInputs(tokens=x), DispatchOutputs(tokens=rows), layout_info=LayoutInfo(expert_counters=counts))
+            handle.dispatch(
+                DispatchInputs(tokens=x), DispatchOutputs(tokens=rows), layout_info=LayoutInfo(expert_counters=counts)
+            )
             buffers = [weakref.ref(buffer) for buffer in (x, rows, counts)]
             del x, rows, counts
             gc.collect()
@@ -67,8 +91,12 @@ def test_an_unused_handle_and_stream_go_only_when_nothing_runs():
             stream = switchyard.Stream()
             if comm.rank == 1:
                 together.wait(10)
-            handle.dispatch(DispatchInputs(tokens=x), DispatchOutputs(tokens=rows), stream=stream,
-                            layout_info=LayoutInfo(expert_counters=numpy.zeros(1, numpy.int32)))
+            handle.dispatch(
+                DispatchInputs(tokens=x),
+                DispatchOutputs(tokens=rows),
+                stream=stream,
+                layout_info=LayoutInfo(expert_counters=numpy.zeros(1, numpy.int32)),
+            )
             del handle, stream
             gc.collect()
             if comm.rank == 0:
@@ -144,8 +172,6 @@ def test_the_gil_is_free_during_a_wait():
         return counted
 
     assert on_ranks(2, body)[1] > 1000
-
-
 
 
 def test_a_limit_that_passes_leaves_the_operation_alone():

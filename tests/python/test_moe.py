@@ -1,4 +1,5 @@
 """The short form: both modes give the layer's result, the experts' code is one, gradients flow in high throughput."""
+
 import numpy
 import pytest
 
@@ -61,7 +62,14 @@ def test_gradients(comm, rng):
     """Against the layer's derivative, written down by hand."""
     num_experts, num_tokens = 2 * comm.num_ranks, 6
     matrix = matrices(num_experts)
-    with MoE(comm, experts=num_experts, topk=TOPK if num_experts >= TOPK else num_experts, hidden=HIDDEN, max_tokens=MOST, training=True) as moe:
+    with MoE(
+        comm,
+        experts=num_experts,
+        topk=TOPK if num_experts >= TOPK else num_experts,
+        hidden=HIDDEN,
+        max_tokens=MOST,
+        training=True,
+    ) as moe:
         assert moe.mode == "ht" and "backward" in moe.reason
         x = rng.normal(size=(num_tokens, HIDDEN)).astype(numpy.float32)
         idx, weights = reference.routing(rng, num_tokens, num_experts, moe.topk)
@@ -81,7 +89,9 @@ def test_gradients(comm, rng):
                 assert grad_weights[token, k] == 0
                 continue
             expected += weights[token, k] * (matrix[expert].T @ grad_y[token])
-            assert numpy.isclose(grad_weights[token, k], grad_y[token] @ matrix[expert] @ x[token], rtol=1e-3, atol=1e-4)
+            assert numpy.isclose(
+                grad_weights[token, k], grad_y[token] @ matrix[expert] @ x[token], rtol=1e-3, atol=1e-4
+            )
         assert numpy.allclose(grad_x[token], expected, rtol=1e-4, atol=1e-5)
 
 
@@ -89,7 +99,9 @@ def test_gradients(comm, rng):
 def test_bfloat16_as_raw_integers(comm, mode):
     ones = numpy.full((2, HIDDEN), 0x3F80, numpy.uint16)
     with MoE(comm, experts=comm.num_ranks, topk=1, hidden=HIDDEN, dtype="bfloat16", max_tokens=MOST, mode=mode) as moe:
-        recv, state = moe.dispatch(ones, numpy.full((2, 1), comm.rank, numpy.int64), numpy.full((2, 1), 3.0, numpy.float32))
+        recv, state = moe.dispatch(
+            ones, numpy.full((2, 1), comm.rank, numpy.int64), numpy.full((2, 1), 3.0, numpy.float32)
+        )
         y = moe.combine(recv.tokens, state)
         assert y.dtype == numpy.uint16 and (y == 0x4040).all()  # 3
 
@@ -113,7 +125,12 @@ def test_a_refused_call_sends_nothing_and_everything_goes_on(comm, rng, mode):
             (x, idx.astype(numpy.float32), weights, "topk_idx is .* float32, must be .* int64 or int32"),
             (x, idx, weights.astype(numpy.float64), "topk_weights is .* float64"),
             (x, idx + comm.num_ranks, weights, "topk_idx.0, 0. is "),
-            (numpy.zeros((5, HIDDEN), numpy.float32), numpy.zeros((5, 1), int), numpy.ones((5, 1), numpy.float32), "x has 5 tokens, max_tokens is 4"),
+            (
+                numpy.zeros((5, HIDDEN), numpy.float32),
+                numpy.zeros((5, 1), int),
+                numpy.ones((5, 1), numpy.float32),
+                "x has 5 tokens, max_tokens is 4",
+            ),
         ]
         for bad_x, bad_idx, bad_weights, why in bad:
             if comm.rank == 0:  # the others wait meanwhile, without knowing

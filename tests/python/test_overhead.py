@@ -1,4 +1,5 @@
 """Python adds at most 15 us to a low-latency round trip."""
+
 from switchyard import overhead
 
 LIMIT_US = 15

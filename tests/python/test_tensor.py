@@ -1,4 +1,5 @@
 """What Tensor() takes, what it says about it, and what it refuses."""
+
 import ctypes
 import gc
 import weakref
@@ -10,15 +11,26 @@ import switchyard
 from switchyard import InvalidArgument, Tensor
 
 
-@pytest.mark.parametrize("name", ["float16", "float32", "float64", "int8", "uint8", "int32", "uint32", "int64", "uint64"])
+@pytest.mark.parametrize(
+    "name", ["float16", "float32", "float64", "int8", "uint8", "int32", "uint32", "int64", "uint64"]
+)
 def test_numpy_types_keep_their_names(name):
     array = numpy.zeros((3, 5), name)
     tensor = Tensor(array)
     assert (tensor.dtype, tensor.shape, tensor.data_ptr, tensor.writable) == (name, (3, 5), array.ctypes.data, True)
 
 
-@pytest.mark.parametrize("raw, name", [("uint16", "bfloat16"), ("int16", "float16"), ("uint8", "float8_e4m3"),
-                                       ("uint8", "float8_e5m2"), ("uint8", "float4x2"), ("float32", "int32")])
+@pytest.mark.parametrize(
+    "raw, name",
+    [
+        ("uint16", "bfloat16"),
+        ("int16", "float16"),
+        ("uint8", "float8_e4m3"),
+        ("uint8", "float8_e5m2"),
+        ("uint8", "float4x2"),
+        ("float32", "int32"),
+    ],
+)
 def test_raw_integers_can_be_viewed_as_narrow_floats(raw, name):
     array = numpy.zeros((2, 4), raw)
     assert Tensor(array, dtype=name).dtype == name
@@ -30,19 +42,22 @@ def test_a_view_of_another_width_is_refused():
         Tensor(numpy.zeros(4, numpy.uint8), dtype="bfloat16", name="x")
 
 
-@pytest.mark.parametrize("bad, why", [
-    (numpy.zeros((4, 4), numpy.float32).T[:, :2], "x, of shape .4, 2., is not contiguous"),
-    (numpy.zeros((4, 4), numpy.float32)[::2], "not contiguous"),
-    (numpy.zeros(4, ">f4"), "bytes in the other order"),
-    (numpy.zeros(4, numpy.bool_), "x has elements of type bool, known are"),
-    (numpy.zeros(4, numpy.complex64), "complex64"),
-    (numpy.zeros(4, object), "object"),
-    ([1.0, 2.0], "x is a list, allowed are"),
-    (None, "x is a NoneType"),
-    (4096, "x is an address and needs a dtype and a shape"),
-    (numpy.zeros((1, 1, 1, 1, 1), numpy.float32), "x has 5 dimensions, allowed 1..4"),
-    (numpy.float32(1), "x"),
-])
+@pytest.mark.parametrize(
+    "bad, why",
+    [
+        (numpy.zeros((4, 4), numpy.float32).T[:, :2], "x, of shape .4, 2., is not contiguous"),
+        (numpy.zeros((4, 4), numpy.float32)[::2], "not contiguous"),
+        (numpy.zeros(4, ">f4"), "bytes in the other order"),
+        (numpy.zeros(4, numpy.bool_), "x has elements of type bool, known are"),
+        (numpy.zeros(4, numpy.complex64), "complex64"),
+        (numpy.zeros(4, object), "object"),
+        ([1.0, 2.0], "x is a list, allowed are"),
+        (None, "x is a NoneType"),
+        (4096, "x is an address and needs a dtype and a shape"),
+        (numpy.zeros((1, 1, 1, 1, 1), numpy.float32), "x has 5 dimensions, allowed 1..4"),
+        (numpy.float32(1), "x"),
+    ],
+)
 def test_what_cannot_be_is_refused_by_name(bad, why):
     with pytest.raises(InvalidArgument, match=why):
         Tensor(bad, name="x")
@@ -129,7 +144,11 @@ def test_read_only_arrays_are_inputs_only():
 def test_torch_tensors():
     torch = pytest.importorskip("torch")
     tensor = torch.zeros(2, 3, dtype=torch.bfloat16)
-    assert (Tensor(tensor).dtype, Tensor(tensor).shape, Tensor(tensor).data_ptr) == ("bfloat16", (2, 3), tensor.data_ptr())
+    assert (Tensor(tensor).dtype, Tensor(tensor).shape, Tensor(tensor).data_ptr) == (
+        "bfloat16",
+        (2, 3),
+        tensor.data_ptr(),
+    )
     with pytest.raises(InvalidArgument, match="x, of shape .3, 2., is not contiguous"):
         Tensor(tensor.t(), name="x")
     with pytest.raises(InvalidArgument, match="x is on meta"):
@@ -139,4 +158,5 @@ def test_torch_tensors():
 def test_importing_the_package_does_not_import_torch():
     import subprocess
     import sys
+
     subprocess.run([sys.executable, "-c", "import sys, switchyard; assert 'torch' not in sys.modules"], check=True)

@@ -1,4 +1,5 @@
 """torch: gradients, experts over ranks, process groups. Debian's torch 1.13 will do."""
+
 import os
 
 import numpy
@@ -98,7 +99,10 @@ def test_the_same_where_only_experts_have_gradients(comm):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_inference_in_both_modes(comm, mode, dtype):
     num_experts = 2 * comm.num_ranks
-    with MoE(comm, experts=num_experts, topk=TOPK, hidden=HIDDEN, dtype=dtype, max_tokens=8, mode=mode) as moe, torch.no_grad():
+    with (
+        MoE(comm, experts=num_experts, topk=TOPK, hidden=HIDDEN, dtype=dtype, max_tokens=8, mode=mode) as moe,
+        torch.no_grad(),
+    ):
         x, idx, weights = batch(comm.rank, 5, num_experts, dtype)
         recv, state = switchyard.torch.dispatch(moe, x, idx, weights)
         assert recv.tokens.dtype == dtype
@@ -113,7 +117,11 @@ def test_inference_in_both_modes(comm, mode, dtype):
 
 def test_gradients_do_not_get_lost_silently(comm):
     with MoE(comm, experts=comm.num_ranks, topk=1, hidden=HIDDEN, max_tokens=8, mode="ll") as moe:
-        x, idx, weights = torch.ones(2, HIDDEN, requires_grad=True), torch.zeros(2, 1, dtype=torch.int64), torch.ones(2, 1)
+        x, idx, weights = (
+            torch.ones(2, HIDDEN, requires_grad=True),
+            torch.zeros(2, 1, dtype=torch.int64),
+            torch.ones(2, 1),
+        )
         with pytest.raises(InvalidUsage, match="requires a gradient"):
             moe.dispatch(x, idx, weights)
         with pytest.raises(InvalidUsage, match="low latency has no backward pass"):
@@ -142,6 +150,7 @@ def test_a_communicator_from_a_process_group(comm, tmp_path_factory):
     if "SWITCHYARD_RANK" not in os.environ:
         pytest.skip("needs a launcher")
     import torch.distributed as dist
+
     path = numpy.zeros(256, numpy.uint8)
     if comm.rank == 0:
         name = str(tmp_path_factory.mktemp("store") / "file").encode()

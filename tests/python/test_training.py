@@ -1,5 +1,6 @@
-"""The proof: a mixture-of-experts transformer, trained with its experts spread over the ranks and a share of the batch on each, has the losses and
-the gradients of the same model trained on the whole batch in one process."""
+"""The proof: a mixture-of-experts transformer, trained with its experts spread over the ranks and a share of the batch
+on each, has the losses and the gradients of the same model trained on the whole batch in one process."""
+
 import numpy
 import pytest
 
@@ -20,7 +21,7 @@ def batch(num_ranks, step):
 
 
 def share(comm, tokens):
-    return tokens[SEQUENCES_A_RANK * comm.rank: SEQUENCES_A_RANK * (comm.rank + 1)]
+    return tokens[SEQUENCES_A_RANK * comm.rank : SEQUENCES_A_RANK * (comm.rank + 1)]
 
 
 def assert_close(name, mine, expected):
@@ -33,7 +34,9 @@ def make_moe(comm):
 
 
 def test_numpy_gradients_are_derivatives():
-    """Of the model in one process, which the others are compared with: by finite differences, in FP64, so small that no token changes experts."""
+    """Of the model in one process, which the others are compared with: by finite differences, in FP64, so small that no
+    token changes experts.
+    """
     parameters = {name: value.astype(numpy.float64) for name, value in numpy_transformer.make_parameters().items()}
     tokens = batch(1, 0)
     experts = numpy_transformer.LocalExperts()
@@ -54,14 +57,20 @@ def test_numpy_training_over_ranks_is_training_in_one_process(comm):
     alone = numpy_transformer.make_parameters()
     losses = []
     with make_moe(comm) as moe:
-        sharded = {name: value for name, value in numpy_transformer.make_parameters().items()
-                   if numpy_transformer.expert_of(name) in (None, *moe.local_experts)}
+        sharded = {
+            name: value
+            for name, value in numpy_transformer.make_parameters().items()
+            if numpy_transformer.expert_of(name) in (None, *moe.local_experts)
+        }
         for step in range(STEPS):
             tokens = batch(comm.num_ranks, step)
             num_all = tokens.shape[0] * LENGTH
-            expected_loss, expected = numpy_transformer.loss_and_gradients(alone, tokens, num_all, numpy_transformer.LocalExperts())
-            loss, gradients = numpy_transformer.loss_and_gradients(sharded, share(comm, tokens), num_all,
-                                                                   numpy_transformer.ShardedExperts(moe))
+            expected_loss, expected = numpy_transformer.loss_and_gradients(
+                alone, tokens, num_all, numpy_transformer.LocalExperts()
+            )
+            loss, gradients = numpy_transformer.loss_and_gradients(
+                sharded, share(comm, tokens), num_all, numpy_transformer.ShardedExperts(moe)
+            )
             loss = float(comm.all_reduce(numpy.array([loss]))[0])
             assert abs(loss - expected_loss) <= LOSS_TOLERANCE * expected_loss
             for name in sorted(sharded):
@@ -80,13 +89,15 @@ def test_torch_training_over_ranks_is_training_in_one_process(comm):
     torch = pytest.importorskip("torch", reason="torch is not installed: the proof with torch is left out")
     import switchyard.torch
     import torch_transformer
+
     torch.set_num_threads(1)
     losses = []
     with make_moe(comm) as moe:
         sizes = torch_transformer.Sizes()
         alone = torch_transformer.Transformer(lambda: torch_transformer.LocalExperts(sizes))
         sharded = torch_transformer.Transformer(
-            lambda: switchyard.torch.ExpertParallel(moe, lambda number: torch_transformer.make_expert(sizes)))
+            lambda: switchyard.torch.ExpertParallel(moe, lambda number: torch_transformer.make_expert(sizes))
+        )
         theirs = dict(alone.named_parameters())
         optimizers = [torch.optim.Adam(model.parameters(), lr=0.01) for model in (alone, sharded)]
         for step in range(STEPS):

@@ -1,11 +1,14 @@
 """Ranks as threads of the test's process."""
+
 import threading
 
 import switchyard
 
 
 def on_ranks(num_ranks, body):
-    """Calls body(comm) in a thread for each rank and returns what they returned; raises what the first of them raised."""
+    """Calls body(comm) in a thread for each rank and returns what they returned; raises what the first of them
+    raised.
+    """
     unique_id = switchyard.make_unique_id()
     results, errors = [None] * num_ranks, [None] * num_ranks
 

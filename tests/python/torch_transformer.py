@@ -1,4 +1,5 @@
 """The transformer of numpy_transformer.py in torch, of any size, whose layers of experts are given."""
+
 import dataclasses
 
 import numpy
@@ -27,8 +28,11 @@ class Norm(torch.nn.Module):
 
 
 def make_expert(sizes):
-    return torch.nn.Sequential(torch.nn.Linear(sizes.width, sizes.inner, bias=False), torch.nn.ReLU(),
-                               torch.nn.Linear(sizes.inner, sizes.width, bias=False))
+    return torch.nn.Sequential(
+        torch.nn.Linear(sizes.width, sizes.inner, bias=False),
+        torch.nn.ReLU(),
+        torch.nn.Linear(sizes.inner, sizes.width, bias=False),
+    )
 
 
 class LocalExperts(torch.nn.Module):
@@ -39,7 +43,11 @@ class LocalExperts(torch.nn.Module):
         self.experts = torch.nn.ModuleDict({str(number): make_expert(sizes) for number in range(sizes.experts)})
 
     def forward(self, x, idx, weights):
-        rows, idx, weights = x.reshape(-1, x.shape[-1]), idx.reshape(-1, idx.shape[-1]), weights.reshape(-1, idx.shape[-1])
+        rows, idx, weights = (
+            x.reshape(-1, x.shape[-1]),
+            idx.reshape(-1, idx.shape[-1]),
+            weights.reshape(-1, idx.shape[-1]),
+        )
         y = torch.zeros_like(rows)
         for number, expert in self.experts.items():
             token, k = (idx == int(number)).nonzero(as_tuple=True)
@@ -83,4 +91,7 @@ class Transformer(torch.nn.Module):
     def loss(self, tokens, num_all):
         """Next-token loss of [batch, length + 1], divided by the number of predictions of all ranks."""
         predicted = self.out(self.blocks(self.embed(tokens[:, :-1])))
-        return torch.nn.functional.cross_entropy(predicted.flatten(0, 1), tokens[:, 1:].reshape(-1), reduction="sum") / num_all
+        return (
+            torch.nn.functional.cross_entropy(predicted.flatten(0, 1), tokens[:, 1:].reshape(-1), reduction="sum")
+            / num_all
+        )

@@ -1,4 +1,5 @@
-"""Switchyard for torch: gradients through dispatch and combine, experts sharded over ranks, ranks found through a process group.
+"""Switchyard for torch: gradients through dispatch and combine, experts sharded over ranks, ranks found through a
+process group.
 
     comm = switchyard.torch.init()                                     # under torchrun, or from a process group
     moe = switchyard.MoE(comm, experts=64, topk=6, hidden=2048, training=True)
@@ -9,6 +10,7 @@
 
 torch 1.13 is enough; `switchyard.torch.ops`, which torch.compile accepts, needs 2.4.
 """
+
 from .autograd import combine, dispatch
 from .bootstrap import init
 from .expert_parallel import ExpertParallel, sum_gradients

@@ -1,8 +1,9 @@
 """Gradients: the backward of a dispatch is a combine, that of a combine a dispatch, with the same routing.
 
-Every rank must run the same forwards and backwards in the same order, as with any collective. A combine depends on its dispatch even where this
-rank's experts got no row, so that all ranks run the backward of both.
+Every rank must run the same forwards and backwards in the same order, as with any collective. A combine depends on its
+dispatch even where this rank's experts got no row, so that all ranks run the backward of both.
 """
+
 from __future__ import annotations
 
 from typing import Any, Tuple
@@ -23,7 +24,9 @@ class _Dispatch(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_tokens: torch.Tensor, grad_weights: torch.Tensor, *unused: Any) -> Any:
         state: State = ctx.state
-        grad_x, grad_topk_weights = state.moe.dispatch_backward(grad_tokens.contiguous(), grad_weights.contiguous(), state)
+        grad_x, grad_topk_weights = state.moe.dispatch_backward(
+            grad_tokens.contiguous(), grad_weights.contiguous(), state
+        )
         return grad_x, grad_topk_weights, None, None
 
 
@@ -60,14 +63,17 @@ def _tracked(moe: MoE, *tensors: torch.Tensor) -> bool:
     if not torch.is_grad_enabled():
         return False
     if moe.mode == "ll" and any(tensor.requires_grad for tensor in tensors):
-        raise InvalidUsage("invalid usage: a tensor requires a gradient, and low latency has no backward pass; make the MoE with "
-                           "training=True, or call this in torch.no_grad()")
+        raise InvalidUsage(
+            "invalid usage: a tensor requires a gradient, and low latency has no backward pass; make the MoE with "
+            "training=True, or call this in torch.no_grad()"
+        )
     return moe.mode == "ht"
 
 
 def _in_graph(weights: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
-    """The weights, so that what is computed from them has a backward. Whether a rank's own tensors need one may differ from rank to rank: one
-    whose experts got no rows has no parameters in play, and the others would wait for its part."""
+    """The weights, so that what is computed from them has a backward. Whether a rank's own tensors need one may differ
+    from rank to rank: one whose experts got no rows has no parameters in play, and the others would wait for its
+    part."""
     if weights.requires_grad or any(other.requires_grad for other in others):
         return weights
     return weights.detach().requires_grad_()

@@ -1,6 +1,8 @@
 """A communicator for the ranks of a torch process group.
 
-The group only carries the unique id and tells rank and size; the communicator is a new one, as torch's own is torch's."""
+The group only carries the unique id and tells rank and size; the communicator is a new one, as torch's own is torch's.
+"""
+
 from __future__ import annotations
 
 from typing import Any, Optional
@@ -12,7 +14,9 @@ from ..comm import Communicator, init as init_from_arguments, make_unique_id
 
 
 def init(group: Optional[Any] = None) -> Communicator:
-    """Collective over the process group (default: all its ranks); without torch.distributed, from the launcher's environment."""
+    """Collective over the process group (default: all its ranks); without torch.distributed, from the launcher's
+    environment.
+    """
     if group is None and not torch.distributed.is_initialized():
         return init_from_arguments()
     rank, num_ranks = torch.distributed.get_rank(group), torch.distributed.get_world_size(group)

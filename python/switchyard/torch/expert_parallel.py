@@ -1,4 +1,5 @@
 """Experts sharded over ranks."""
+
 from __future__ import annotations
 
 from typing import Any, Callable, List, Sequence, Union
@@ -12,18 +13,21 @@ from .autograd import combine, dispatch
 
 
 class ExpertParallel(torch.nn.Module):
-    """The experts of an MoE layer, each on one rank: y[t] = the sum over k of topk_weights[t, k] * expert(topk_idx[t, k])(x[t]).
+    """The experts of an MoE layer, each on one rank: y[t] = the sum over k of topk_weights[t, k] * expert(topk_idx[t,
+    k])(x[t]).
 
-    `experts`: all of them, of which this rank's are kept, or a function that makes one by its number. Layers of the same sizes may share one
-    MoE. Parameters are named by the expert's number, as in the unsharded model, and marked `expert_parallel`: their gradients are complete on
-    the rank that has them.
+    `experts`: all of them, of which this rank's are kept, or a function that makes one by its number. Layers of the
+    same sizes may share one MoE. Parameters are named by the expert's number, as in the unsharded model, and marked
+    `expert_parallel`: their gradients are complete on the rank that has them.
     """
 
     def __init__(self, moe: MoE, experts: Union[Sequence[torch.nn.Module], Callable[[int], torch.nn.Module]]) -> None:
         super().__init__()
         if not callable(experts) or isinstance(experts, torch.nn.ModuleList):
             if len(experts) != moe.experts:
-                raise InvalidArgument("invalid argument: %d experts given, the MoE has %d" % (len(experts), moe.experts))
+                raise InvalidArgument(
+                    "invalid argument: %d experts given, the MoE has %d" % (len(experts), moe.experts)
+                )
             make: Callable[[int], torch.nn.Module] = experts.__getitem__
         else:
             make = experts
@@ -36,7 +40,9 @@ class ExpertParallel(torch.nn.Module):
         """Collective. x is [..., hidden], topk_idx and topk_weights [..., topk]."""
         rows = x.reshape(-1, x.shape[-1]).contiguous()
         topk = (rows.shape[0], self.moe.topk)
-        recv, state = dispatch(self.moe, rows, topk_idx.reshape(topk).contiguous(), topk_weights.reshape(topk).float().contiguous())
+        recv, state = dispatch(
+            self.moe, rows, topk_idx.reshape(topk).contiguous(), topk_weights.reshape(topk).float().contiguous()
+        )
         results: List[Any] = []
         for expert, of_expert, place in recv:
             results.append((self.experts[str(expert)](of_expert), place))
@@ -54,17 +60,21 @@ class ExpertParallel(torch.nn.Module):
 def sum_gradients(module: torch.nn.Module, comm: Communicator) -> None:
     """Collective. Adds up the gradients of what all ranks have a copy of: everything but the experts of ExpertParallel.
 
-    With a loss that is the sum over all ranks' tokens (or is divided by their number), these are then the gradients of one big batch. A
-    parameter without a gradient counts as zeros.
+    With a loss that is the sum over all ranks' tokens (or is divided by their number), these are then the gradients of
+    one big batch. A parameter without a gradient counts as zeros.
     """
-    shared = [parameter for parameter in module.parameters() if parameter.requires_grad and not hasattr(parameter, "expert_parallel")]
+    shared = [
+        parameter
+        for parameter in module.parameters()
+        if parameter.requires_grad and not hasattr(parameter, "expert_parallel")
+    ]
     for dtype in sorted({parameter.dtype for parameter in shared}, key=str):
         alike = [parameter for parameter in shared if parameter.dtype == dtype]
         flat = torch.cat([_gradient(parameter).reshape(-1) for parameter in alike])
         comm.all_reduce(flat, out=flat)
         begin = 0
         for parameter in alike:
-            gradient = flat[begin: begin + parameter.numel()].view_as(parameter)
+            gradient = flat[begin : begin + parameter.numel()].view_as(parameter)
             parameter.grad = gradient.clone()
             begin += parameter.numel()
 

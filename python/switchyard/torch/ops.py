@@ -1,11 +1,13 @@
-"""Dispatch and combine as operators of torch (torch.ops.switchyard.*), which torch.compile keeps in its graphs. Needs torch 2.4.
+"""Dispatch and combine as operators of torch (torch.ops.switchyard.*), which torch.compile keeps in its graphs. Needs
+torch 2.4.
 
     routed = switchyard.torch.ops.dispatch(moe, x, topk_idx, topk_weights)
     y = switchyard.torch.ops.combine(moe, experts(routed.tokens, routed.counts), routed)
 
-Operators take and return nothing but tensors and numbers. So an MoE goes in by its name, and a dispatch's State comes out as a tensor that
-holds its number, and lives as long as that tensor's memory.
+Operators take and return nothing but tensors and numbers. So an MoE goes in by its name, and a dispatch's State comes
+out as a tensor that holds its number, and lives as long as that tensor's memory.
 """
+
 from __future__ import annotations
 
 import itertools
@@ -28,11 +30,18 @@ _numbers = itertools.count(1)
 
 
 def _name_of(moe: MoE) -> str:
-    """A name, not a number: torch.compile takes a number for something that may change from call to call. With all that shapes depend on, because
-    torch keeps compiled graphs on disk, and finds them again by what operators are given."""
+    """A name, not a number: torch.compile takes a number for something that may change from call to call. With all that
+    shapes depend on, because torch keeps compiled graphs on disk, and finds them again by what operators are given."""
     if not moe.name:
         moe.name = "%d: %s, %d local of %d experts, top-%d, hidden %d, %d rows" % (
-            next(_numbers), moe.mode, len(moe.local_experts), moe.experts, moe.topk, moe.hidden, moe.num_block_rows)
+            next(_numbers),
+            moe.mode,
+            len(moe.local_experts),
+            moe.experts,
+            moe.topk,
+            moe.hidden,
+            moe.num_block_rows,
+        )
         _moes[moe.name] = moe
     return moe.name
 
@@ -59,8 +68,8 @@ def _state(ticket: Tensor) -> State:
 
 
 class Routed(NamedTuple):
-    """What the experts of this rank received: rows, their routing weights, how many of them for each expert, one after the other (high
-    throughput) or in blocks (low latency), and a ticket for the combine."""
+    """What the experts of this rank received: rows, their routing weights, how many of them for each expert, one after
+    the other (high throughput) or in blocks (low latency), and a ticket for the combine."""
 
     tokens: Tensor
     weights: Tensor
@@ -83,13 +92,21 @@ def _(x: Tensor, topk_idx: Tensor, topk_weights: Tensor, moe: str) -> Tuple[Tens
         num_rows, num_weights = layer.num_block_rows, 0
     else:
         num_rows = num_weights = torch.library.get_ctx().new_dynamic_size()
-    return (x.new_empty(num_rows, layer.hidden), x.new_empty(num_weights, dtype=torch.float32),
-            x.new_empty(len(layer.local_experts), dtype=torch.int32), x.new_empty(1, dtype=torch.int64))
+    return (
+        x.new_empty(num_rows, layer.hidden),
+        x.new_empty(num_weights, dtype=torch.float32),
+        x.new_empty(len(layer.local_experts), dtype=torch.int32),
+        x.new_empty(1, dtype=torch.int64),
+    )
 
 
 @torch.library.custom_op("switchyard::dispatch_backward", mutates_args=())
-def _dispatch_backward(grad_rows: Tensor, grad_weights: Tensor, ticket: Tensor, num_tokens: int, moe: str) -> Tuple[Tensor, Tensor]:
-    grad_x, grad_topk_weights = _moe(moe).dispatch_backward(grad_rows.contiguous(), grad_weights.contiguous(), _state(ticket))
+def _dispatch_backward(
+    grad_rows: Tensor, grad_weights: Tensor, ticket: Tensor, num_tokens: int, moe: str
+) -> Tuple[Tensor, Tensor]:
+    grad_x, grad_topk_weights = _moe(moe).dispatch_backward(
+        grad_rows.contiguous(), grad_weights.contiguous(), _state(ticket)
+    )
     return grad_x, grad_topk_weights
 
 

@@ -1,4 +1,5 @@
 """Operators that torch.compile accepts; needs a current torch (`make test-integrations`)."""
+
 import pytest
 import torch
 
@@ -67,8 +68,11 @@ def test_operators_keep_torchs_rules(comm):
     with MoE(comm, experts=4, topk=TOPK, hidden=HIDDEN, max_tokens=8, training=True) as moe:
         x, idx, weights = inputs(moe, 3, True)
         name = ops._name_of(moe)
-        torch.library.opcheck(torch.ops.switchyard.dispatch.default, (x, idx, weights, name),
-                              test_utils=("test_schema", "test_autograd_registration", "test_faketensor"))
+        torch.library.opcheck(
+            torch.ops.switchyard.dispatch.default,
+            (x, idx, weights, name),
+            test_utils=("test_schema", "test_autograd_registration", "test_faketensor"),
+        )
         routed = ops.dispatch(moe, x, idx, weights)
         rows = routed.tokens.detach().requires_grad_()
         torch.library.opcheck(torch.ops.switchyard.combine.default, (rows, routed.ticket, 6, name))

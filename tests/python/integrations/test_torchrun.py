@@ -1,4 +1,5 @@
 """Ranks find each other under torchrun, with torch.distributed and without."""
+
 import subprocess
 import sys
 
@@ -21,7 +22,19 @@ def test_torchrun(comm, tmp_path, how):
         pytest.skip("starts ranks itself")
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(program), how]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc_per_node",
+        "2",
+        str(program),
+        how,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert sorted(line for line in done.stdout.splitlines() if "rank" in line) == ["rank 0 of 2 sum 3", "rank 1 of 2 sum 3"]
+    assert sorted(line for line in done.stdout.splitlines() if "rank" in line) == [
+        "rank 0 of 2 sum 3",
+        "rank 1 of 2 sum 3",
+    ]
