@@ -10,10 +10,13 @@ import pytest
 
 import switchyard
 
-PROGRAM = (
-    "import numpy, switchyard; comm = switchyard.init(); total = comm.all_reduce(numpy.array([1 + comm.rank])); "
-    "print('rank', comm.rank, 'of', comm.num_ranks, 'sum', total[0], flush=True)"
-)
+# Prints at once, because ranks share the output.
+PROGRAM = """
+import numpy, switchyard
+comm = switchyard.init()
+total = comm.all_reduce(numpy.array([1 + comm.rank]))
+print("rank %d of %d sum %d\\n" % (comm.rank, comm.num_ranks, total[0]), end="", flush=True)
+"""
 EXPECTED = ["rank 0 of 2 sum 3", "rank 1 of 2 sum 3"]
 
 

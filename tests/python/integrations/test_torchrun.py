@@ -11,7 +11,7 @@ if sys.argv[1] == "group":
     torch.distributed.init_process_group("gloo")
 comm = switchyard.torch.init()
 total = comm.all_reduce(numpy.array([1 + comm.rank]))
-print("rank", comm.rank, "of", comm.num_ranks, "sum", total[0], flush=True)
+print("rank %d of %d sum %d\\n" % (comm.rank, comm.num_ranks, total[0]), end="", flush=True)  # at once: ranks share the output
 comm.close()
 """
 
