@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Tests of the Python package with current releases from PyPI (torch; what Debian has is older), in a virtual environment below the build
-# folder. Needs a network the first time.
+# Tests of the Python package with current releases from PyPI (torch, transformers; what Debian has is older), in a virtual environment
+# below the build folder. Needs a network the first time.
 #
 #   integrations.sh BUILD_DIR
 set -euo pipefail
@@ -11,7 +11,7 @@ environment=$build_dir/integrations-venv
 if [[ ! -x $environment/bin/python ]]; then
   /usr/bin/python3 -m venv "$environment"  # the Python that build/python is for
 fi
-"$environment/bin/pip" install --quiet --upgrade ml_dtypes numpy pytest torch
+"$environment/bin/pip" install --quiet --upgrade ml_dtypes numpy pytest torch transformers
 
 export PYTHONPATH=$build_dir/python OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=1
 cd "$here/tests/python"

@@ -13,6 +13,6 @@ torch 1.13 is enough; `switchyard.torch.ops`, which torch.compile accepts, needs
 
 from .autograd import combine, dispatch
 from .bootstrap import init
-from .expert_parallel import ExpertParallel, sum_gradients
+from .expert_parallel import ExpertParallel, run_experts, sum_gradients
 
-__all__ = ["ExpertParallel", "combine", "dispatch", "init", "sum_gradients"]
+__all__ = ["ExpertParallel", "combine", "dispatch", "init", "run_experts", "sum_gradients"]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, List, Sequence, Union
+from typing import Any, Callable, List, Sequence, Tuple, Union
 
 import torch
 
 from ..comm import Communicator
 from ..errors import InvalidArgument
-from ..moe import MoE
+from ..moe import MoE, Received
 from .autograd import combine, dispatch
 
 
@@ -38,23 +38,37 @@ class ExpertParallel(torch.nn.Module):
 
     def forward(self, x: torch.Tensor, topk_idx: torch.Tensor, topk_weights: torch.Tensor) -> torch.Tensor:
         """Collective. x is [..., hidden], topk_idx and topk_weights [..., topk]."""
-        rows = x.reshape(-1, x.shape[-1]).contiguous()
-        topk = (rows.shape[0], self.moe.topk)
-        recv, state = dispatch(
-            self.moe, rows, topk_idx.reshape(topk).contiguous(), topk_weights.reshape(topk).float().contiguous()
-        )
-        results: List[Any] = []
-        for expert, of_expert, place in recv:
-            results.append((self.experts[str(expert)](of_expert), place))
-        return combine(self.moe, self._in_place(recv, results), state).reshape(x.shape)
+        return run_experts(self.moe, lambda expert, rows: self.experts[str(expert)](rows), x, topk_idx, topk_weights)
 
-    def _in_place(self, recv: Any, results: List[Any]) -> torch.Tensor:
-        if self.moe.mode == "ht":  # experts follow each other without gaps
-            return torch.cat([result for result, _ in results]) if results else recv.tokens
-        out = recv.empty_like()
-        for result, place in results:
-            out[place] = result
-        return out
+
+def run_experts(
+    moe: MoE,
+    expert: Callable[[int, torch.Tensor], torch.Tensor],
+    x: torch.Tensor,
+    topk_idx: torch.Tensor,
+    topk_weights: torch.Tensor,
+) -> torch.Tensor:
+    """Collective. y[t] = the sum over k of topk_weights[t, k] * expert(topk_idx[t, k], x[t]), with gradients.
+
+    `expert` is called once for each expert of this rank that got rows, with its number and all its rows. x is
+    [..., hidden], topk_idx and topk_weights [..., topk].
+    """
+    tokens = x.reshape(-1, x.shape[-1]).contiguous()
+    topk = (tokens.shape[0], moe.topk)
+    recv, state = dispatch(
+        moe, tokens, topk_idx.reshape(topk).contiguous(), topk_weights.reshape(topk).float().contiguous()
+    )
+    results = [(expert(number, rows), place) for number, rows, place in recv]
+    return combine(moe, _in_place(moe, recv, results), state).reshape(x.shape)
+
+
+def _in_place(moe: MoE, recv: Received, results: List[Tuple[torch.Tensor, slice]]) -> Any:
+    if moe.mode == "ht":  # experts follow each other without gaps
+        return torch.cat([result for result, _ in results]) if results else recv.tokens
+    out = recv.empty_like()
+    for result, place in results:
+        out[place] = result
+    return out
 
 
 def sum_gradients(module: torch.nn.Module, comm: Communicator) -> None:
