@@ -12,7 +12,7 @@ the same calls, whatever the sizes of their batches. A rank without tokens calls
 """
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS
@@ -59,14 +59,15 @@ def experts_forward(layer: Any, hidden_states: torch.Tensor, top_k_index: torch.
     if moe is None:
         raise InvalidUsage("invalid usage: experts_implementation is %r, but the experts are not sharded: call "
                            "switchyard.integrations.transformers.shard_experts_(model, comm)" % IMPLEMENTATION)
+    return run_experts(moe, mlp_of(layer, moe.local_experts), hidden_states, top_k_index, top_k_weights)
+
+
+def mlp_of(layer: Any, local_experts: List[int]) -> Callable[[int, torch.Tensor], torch.Tensor]:
+    """What a sharded layer's experts compute: a function of an expert's number, one of `local_experts`, and its rows."""
     # Apart once: the gradient of an index into all experts would be as large as all of them, for each.
     parts = {name: parameter.unbind() for name, parameter in _parameters_of_experts(layer)}
-    local = {expert: index for index, expert in enumerate(moe.local_experts)}
-
-    def mlp(expert: int, rows: torch.Tensor) -> torch.Tensor:
-        return _mlp(layer, {name: part[local[expert]] for name, part in parts.items()}, rows)
-
-    return run_experts(moe, mlp, hidden_states, top_k_index, top_k_weights)
+    places = {expert: place for place, expert in enumerate(local_experts)}
+    return lambda expert, rows: _mlp(layer, {name: part[places[expert]] for name, part in parts.items()}, rows)
 
 
 def _mlp(layer: Any, weights: Dict[str, torch.Tensor], rows: torch.Tensor) -> torch.Tensor:
