@@ -114,18 +114,19 @@ def compare(comm, options):
     for turn in range(options.turns + WARM_UP):
         tokens = torch.randint(VOCABULARY, (options.sequences, options.length + 1),
                                generator=torch.Generator().manual_seed(turn * comm.num_ranks + comm.rank))
-        losses = []
-        for name, transport in transports.items():
+        losses = {}
+        for name in sorted(transports, reverse=turn % 2 == 0):
+            transport = transports[name]
             transport.seconds = 0.0
             comm.barrier()
             begin = time.perf_counter()
-            losses.append(step(*models[name], tokens, num_all, not options.forward))
+            losses[name] = step(*models[name], tokens, num_all, not options.forward)
             slowest = torch.tensor([time.perf_counter() - begin, transport.seconds], dtype=torch.float64)
             comm.all_reduce(slowest, "max", out=slowest)
             if turn >= WARM_UP:
                 times[name].append(float(slowest[0]) * 1e3)
                 inside[name].append(float(slowest[1]) * 1e3)
-        assert abs(losses[0] - losses[1]) < 1e-5 * losses[1], losses
+        assert abs(losses["switchyard"] - losses["gloo"]) < 1e-5 * losses["gloo"], losses
     return {
         "model": options.model, "ranks": comm.num_ranks, "mode": kind.moe.mode, "turns": options.turns,
         "tokens_a_rank": options.sequences * options.length,
