@@ -7,8 +7,9 @@
     model(input_ids=my_part_of_the_batch, labels=my_labels).loss.backward()
     switchyard.torch.sum_gradients(model, comm)                         # of what every rank has; experts have theirs
 
-The ids that a router picks stay those of the whole model. A forward is collective in every layer of experts, and so is a backward: ranks make
-the same calls, whatever the sizes of their batches. A rank without tokens calls with an empty batch.
+The ids that a router picks stay those of the whole model. A forward is collective in every layer of experts, and so is
+a backward: ranks make the same calls, whatever the sizes of their batches. Models of transformers take no empty batch,
+so a rank without tokens gives some whose loss counts zero times.
 """
 from __future__ import annotations
 
