@@ -1,4 +1,5 @@
 """Experts over ranks with nothing but torch: what frameworks do without a library."""
+
 import os
 import tempfile
 

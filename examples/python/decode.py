@@ -1,11 +1,20 @@
-"""Tutorial 2, docs/tutorials/2-decode.md: a loop that makes one token a request and step, and a transfer behind a computation."""
+"""Tutorial 2, docs/tutorials/2-decode.md: one token a request and step, and a transfer behind a computation."""
+
 import statistics
 import time
 
 import numpy as np
 
 import switchyard
-from switchyard import CombineInputs, CombineOutputs, DispatchConfig, DispatchInputs, DispatchOutputs, Layout, LayoutInfo
+from switchyard import (
+    CombineInputs,
+    CombineOutputs,
+    DispatchConfig,
+    DispatchInputs,
+    DispatchOutputs,
+    Layout,
+    LayoutInfo,
+)
 
 EXPERTS, TOPK, HIDDEN, LAYERS, STEPS, MAX_REQUESTS = 16, 4, 256, 3, 50, 8
 
@@ -18,7 +27,7 @@ def route(rng, num_tokens):
 
 
 def matrix(expert):
-    return np.random.default_rng(expert).normal(0, HIDDEN ** -0.5, (HIDDEN, HIDDEN)).astype(np.float32)
+    return np.random.default_rng(expert).normal(0, HIDDEN**-0.5, (HIDDEN, HIDDEN)).astype(np.float32)
 
 
 def decode(comm):
@@ -40,14 +49,20 @@ def decode(comm):
         if step == STEPS // 2 and num_requests:  # a request has ended
             num_requests -= 1
             x = x[:num_requests]
-    print("mode %s, %d requests at the end, %.2f ms a step" % (moe.mode, num_requests, 1e3 * statistics.median(seconds)))
+    print(
+        "mode %s, %d requests at the end, %.2f ms a step" % (moe.mode, num_requests, 1e3 * statistics.median(seconds))
+    )
 
 
 def overlap(comm):
     """The two halves of a dispatch, with the shared expert between them."""
     rng = np.random.default_rng(comm.rank)
-    group = switchyard.Group(comm, switchyard.GroupConfig(
-        num_experts=EXPERTS, max_dispatch_tokens_per_rank=MAX_REQUESTS, max_token_bytes=HIDDEN * 4))
+    group = switchyard.Group(
+        comm,
+        switchyard.GroupConfig(
+            num_experts=EXPERTS, max_dispatch_tokens_per_rank=MAX_REQUESTS, max_token_bytes=HIDDEN * 4
+        ),
+    )
     x, shared = rng.normal(size=(4, HIDDEN)).astype(np.float32), matrix(EXPERTS)
     topk_idx, topk_weights = route(rng, 4)
     num_local = len(group.local_experts)
@@ -55,8 +70,12 @@ def overlap(comm):
     counts = np.empty(num_local, np.int32)
 
     handle = group.create_handle(Layout.EXPERT_MAJOR, topk_idx)
-    handle.dispatch(DispatchInputs(tokens=x), DispatchOutputs(tokens=rows), layout_info=LayoutInfo(expert_counters=counts),
-                    config=DispatchConfig(send_only=True))
+    handle.dispatch(
+        DispatchInputs(tokens=x),
+        DispatchOutputs(tokens=rows),
+        layout_info=LayoutInfo(expert_counters=counts),
+        config=DispatchConfig(send_only=True),
+    )
     y = np.tanh(x @ shared)  # while rows are on their way
     handle.complete()
     comm.stream.synchronize()
@@ -71,7 +90,10 @@ def overlap(comm):
 
     expected = np.tanh(x @ shared)
     for k in range(TOPK):
-        expected += np.stack([np.tanh(row @ matrix(expert)) for row, expert in zip(x, topk_idx[:, k])]) * topk_weights[:, k, None]
+        expected += (
+            np.stack([np.tanh(row @ matrix(expert)) for row, expert in zip(x, topk_idx[:, k])])
+            * topk_weights[:, k, None]
+        )
     assert np.allclose(y, expected, atol=1e-5)
     print("in halves: right")
 

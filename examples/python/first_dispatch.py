@@ -1,4 +1,5 @@
 """Tutorial 1, docs/tutorials/1-first-dispatch.md: every rank sends two tokens to experts and gets their sums back."""
+
 import numpy as np
 
 import switchyard

@@ -1,7 +1,7 @@
 """Tutorial 5, docs/tutorials/5-when-something-hangs.md: a rank that does not come, and what the others see of it.
 
-    switchyard run -n 4 -- python missing_rank.py late | masks | abort
-"""
+Its argument is the way it does not come: late, masks or abort."""
+
 import sys
 import time
 
@@ -30,15 +30,26 @@ def late(comm):
 
 def masks(comm):
     """The same with masks: the others go on without it, and take it in again when it is back."""
-    group = switchyard.Group(comm, switchyard.GroupConfig(
-        num_experts=4, max_dispatch_tokens_per_rank=4, max_token_bytes=HIDDEN * 4, enable_mask=True, timeout_ns=2_000_000_000))
-    x, idx, weights = np.ones((1, HIDDEN), np.float32), np.array([[comm.rank, (comm.rank + 1) % 4]]), np.ones((1, 2), np.float32)
+    group = switchyard.Group(
+        comm,
+        switchyard.GroupConfig(
+            num_experts=4,
+            max_dispatch_tokens_per_rank=4,
+            max_token_bytes=HIDDEN * 4,
+            enable_mask=True,
+            timeout_ns=2_000_000_000,
+        ),
+    )
+    x, weights = np.ones((1, HIDDEN), np.float32), np.ones((1, 2), np.float32)
+    idx = np.array([[comm.rank, (comm.rank + 1) % 4]])  # the experts of this rank and of the next
     rows, counts = np.zeros((1, group.rows_per_expert, HIDDEN), np.float32), np.zeros(1, np.int32)
     handle = group.create_handle(Layout.EXPERT_MAJOR, idx)
 
     def round_trip():
         y = np.zeros_like(x)
-        handle.dispatch(DispatchInputs(tokens=x), DispatchOutputs(tokens=rows), layout_info=LayoutInfo(expert_counters=counts))
+        handle.dispatch(
+            DispatchInputs(tokens=x), DispatchOutputs(tokens=rows), layout_info=LayoutInfo(expert_counters=counts)
+        )
         handle.combine(CombineInputs(tokens=rows), CombineOutputs(tokens=y, topk_weights=weights))
         comm.stream.synchronize()
         return y[0, 0]

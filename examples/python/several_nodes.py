@@ -1,4 +1,5 @@
 """Tutorial 4, docs/tutorials/4-several-nodes.md: the same program on one node and on several."""
+
 import statistics
 import time
 

@@ -1,4 +1,5 @@
 """Tutorial 3, docs/tutorials/3-training-step.md: an MoE layer trained over ranks, with the losses of one process."""
+
 import torch
 
 import switchyard
@@ -22,7 +23,9 @@ class Layer(torch.nn.Module):
 
 def make_expert(number):
     torch.manual_seed(100 + number)  # the same weights, whoever makes it
-    return torch.nn.Sequential(torch.nn.Linear(HIDDEN, 2 * HIDDEN), torch.nn.SiLU(), torch.nn.Linear(2 * HIDDEN, HIDDEN))
+    return torch.nn.Sequential(
+        torch.nn.Linear(HIDDEN, 2 * HIDDEN), torch.nn.SiLU(), torch.nn.Linear(2 * HIDDEN, HIDDEN)
+    )
 
 
 def make_layer(moe):
@@ -33,7 +36,9 @@ def make_layer(moe):
 
 def train(comm):
     """Losses of the steps, for a batch of which each rank has a part."""
-    moe = switchyard.MoE(comm, experts=EXPERTS, topk=TOPK, hidden=HIDDEN, max_tokens=BATCH // comm.num_ranks, training=True)
+    moe = switchyard.MoE(
+        comm, experts=EXPERTS, topk=TOPK, hidden=HIDDEN, max_tokens=BATCH // comm.num_ranks, training=True
+    )
     model = make_layer(moe)
     optimizer = torch.optim.SGD(model.parameters(), lr=10.0)
     x = torch.randn(BATCH, HIDDEN, generator=torch.Generator().manual_seed(1))

@@ -1,4 +1,5 @@
 """The tutorials: their commands print what the text shows, and the code in the text is that of the programs."""
+
 import os
 import pathlib
 import re
@@ -39,7 +40,9 @@ def test_commands_print_what_the_text_shows(tutorial, command, shown):
     if "import torch" in (ROOT / program).read_text():
         pytest.importorskip("torch", reason="torch is not installed: the tutorial with torch is left out")
     arguments = [sys.executable if argument == "python" else argument for argument in arguments]
-    done = subprocess.run([os.environ["SWITCHYARD_TOOL"], *arguments], cwd=ROOT, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(
+        [os.environ["SWITCHYARD_TOOL"], *arguments], cwd=ROOT, capture_output=True, text=True, timeout=100
+    )
     assert done.returncode == 0, done.stderr
     assert by_rank(done.stdout) == by_rank(shown)
 

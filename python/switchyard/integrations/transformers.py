@@ -1,4 +1,6 @@
-"""Hugging Face transformers with the experts of its models spread over ranks, each rank with tokens of its own. Needs transformers 5.1.
+"""Hugging Face transformers with the experts of its models spread over ranks, each rank with tokens of its own.
+
+Needs transformers 5.1.
 
     import switchyard.integrations.transformers as sharding            # registers experts_implementation="switchyard"
 
@@ -11,6 +13,7 @@ The ids that a router picks stay those of the whole model. A forward is collecti
 a backward: ranks make the same calls, whatever the sizes of their batches. Models of transformers take no empty batch,
 so a rank without tokens gives some whose loss counts zero times.
 """
+
 from __future__ import annotations
 
 from typing import Any, Callable, Dict, List, Optional, Tuple
@@ -26,20 +29,31 @@ from ..torch import run_experts
 IMPLEMENTATION = "switchyard"
 
 
-def shard_experts_(model: Any, comm: Communicator, *, max_tokens: int = 4096, topk: Optional[int] = None, training: bool = True,
-                   mode: str = "auto", timeout: float = 0.0) -> List[MoE]:
-    """Collective. Keeps this rank's experts of every layer of a model, and makes its forward dispatch to those of the other ranks.
+def shard_experts_(
+    model: Any,
+    comm: Communicator,
+    *,
+    max_tokens: int = 4096,
+    topk: Optional[int] = None,
+    training: bool = True,
+    mode: str = "auto",
+    timeout: float = 0.0,
+) -> List[MoE]:
+    """Collective. Keeps this rank's experts of every layer, and makes a forward dispatch to those of the other ranks.
 
-    All ranks give the same model and arguments. max_tokens: the most in a forward of any rank (batch size times length). topk: experts a
-    token, by default what the model's configuration says. training=False allows low latency, which has no backward pass. Parameters stay the
-    same objects, marked `expert_parallel`, with the first dimension cut to this rank's experts; make optimizers afterwards.
+    All ranks give the same model and arguments. max_tokens: the most in a forward of any rank (batch size times
+    length). topk: experts a token, by default what the model's configuration says. training=False allows low latency,
+    which has no backward pass. Parameters stay the same objects, marked `expert_parallel`, with the first dimension cut
+    to this rank's experts; make optimizers afterwards.
 
     Returns what the layers dispatch with: one MoE for all that are alike. Closing the communicator closes them.
     """
     layers = [module for module in model.modules() if _has_experts(module)]
     if not layers:
-        raise InvalidArgument("invalid argument: model (%s) has no layer of experts that transformers lets others compute"
-                              % type(model).__name__)
+        raise InvalidArgument(
+            "invalid argument: model (%s) has no layer of experts that transformers lets others compute"
+            % type(model).__name__
+        )
     if any(hasattr(layer, "switchyard_moe") for layer in layers):
         raise InvalidUsage("invalid usage: the model's experts are sharded already")
     moes: Dict[Tuple[Any, ...], MoE] = {}
@@ -47,24 +61,37 @@ def shard_experts_(model: Any, comm: Communicator, *, max_tokens: int = 4096, to
         down = layer.down_proj
         sizes = (down.shape[0], topk or _topk_of(layer.config), down.shape[2 if layer.is_transposed else 1], down.dtype)
         if sizes not in moes:
-            moes[sizes] = MoE(comm, experts=sizes[0], topk=sizes[1], hidden=sizes[2], dtype=sizes[3], max_tokens=max_tokens, mode=mode,
-                              training=training, timeout=timeout)
+            moes[sizes] = MoE(
+                comm,
+                experts=sizes[0],
+                topk=sizes[1],
+                hidden=sizes[2],
+                dtype=sizes[3],
+                max_tokens=max_tokens,
+                mode=mode,
+                training=training,
+                timeout=timeout,
+            )
         _shard_(layer, moes[sizes])
     model.set_experts_implementation(IMPLEMENTATION)
     return list(moes.values())
 
 
-def experts_forward(layer: Any, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor) -> torch.Tensor:
-    """Collective. What transformers calls as the forward of a layer of experts: [tokens, hidden], with the ids of the whole model."""
+def experts_forward(
+    layer: Any, hidden_states: torch.Tensor, top_k_index: torch.Tensor, top_k_weights: torch.Tensor
+) -> torch.Tensor:
+    """Collective. What transformers calls as the forward of a layer of experts, with the ids of the whole model."""
     moe: Optional[MoE] = getattr(layer, "switchyard_moe", None)
     if moe is None:
-        raise InvalidUsage("invalid usage: experts_implementation is %r, but the experts are not sharded: call "
-                           "switchyard.integrations.transformers.shard_experts_(model, comm)" % IMPLEMENTATION)
+        raise InvalidUsage(
+            "invalid usage: experts_implementation is %r, but the experts are not sharded: call "
+            "switchyard.integrations.transformers.shard_experts_(model, comm)" % IMPLEMENTATION
+        )
     return run_experts(moe, mlp_of(layer, moe.local_experts), hidden_states, top_k_index, top_k_weights)
 
 
 def mlp_of(layer: Any, local_experts: List[int]) -> Callable[[int, torch.Tensor], torch.Tensor]:
-    """What a sharded layer's experts compute: a function of an expert's number, one of `local_experts`, and its rows."""
+    """What a sharded layer's experts compute, by the expert's number, one of `local_experts`, and its rows."""
     # Apart once: the gradient of an index into all experts would be as large as all of them, for each.
     parts = {name: parameter.unbind() for name, parameter in _parameters_of_experts(layer)}
     places = {expert: place for place, expert in enumerate(local_experts)}
@@ -73,6 +100,7 @@ def mlp_of(layer: Any, local_experts: List[int]) -> Callable[[int, torch.Tensor]
 
 def _mlp(layer: Any, weights: Dict[str, torch.Tensor], rows: torch.Tensor) -> torch.Tensor:
     """One expert, by the flags with which transformers describes a layer."""
+
     def linear(name: str, inputs: torch.Tensor) -> torch.Tensor:
         weight = weights[name].t() if layer.is_transposed else weights[name]
         return torch.nn.functional.linear(inputs, weight, weights.get(name + "_bias"))
@@ -105,7 +133,9 @@ def _shard_(layer: Any, moe: MoE) -> None:
 def _topk_of(config: Any) -> int:
     topk = getattr(config, "num_experts_per_tok", None)
     if not topk:
-        raise InvalidArgument("invalid argument: topk: %s has no num_experts_per_tok, so it has to be given" % type(config).__name__)
+        raise InvalidArgument(
+            "invalid argument: topk: %s has no num_experts_per_tok, so it has to be given" % type(config).__name__
+        )
     return int(topk)
 
 

@@ -1,4 +1,5 @@
-"""Models of transformers with their experts over the ranks give the logits and gradients of the whole model in one process."""
+"""Models of transformers, with their experts over ranks, give the logits and gradients of the whole in one process."""
+
 import copy
 
 import numpy
@@ -77,7 +78,11 @@ def test_training_step(whole, comm):
             gradient = gradient[moes[0].local_experts]
             num_experts_seen += 1
         assert_close(name, parameter.grad, gradient, scale=float(gradient.abs().max()))
-    assert num_experts_seen == 2 * sum(name.endswith("down_proj") and value.dim() == 3 for name, value in theirs.items()) > 0
+    assert (
+        num_experts_seen
+        == 2 * sum(name.endswith("down_proj") and value.dim() == 3 for name, value in theirs.items())
+        > 0
+    )
     moes[0].close()
 
 
@@ -93,7 +98,7 @@ def test_forward_without_gradients(whole, comm, mode):
 def test_generation(whole, comm):
     sharded, (moe,) = shard(whole, comm, max_tokens=2 * LENGTH, training=False)
     assert moe.mode == "ll"
-    tokens = batch(2 * comm.num_ranks)[2 * comm.rank: 2 * comm.rank + 2]
+    tokens = batch(2 * comm.num_ranks)[2 * comm.rank : 2 * comm.rank + 2]
     options = {"max_new_tokens": 6, "do_sample": False, "eos_token_id": None, "pad_token_id": 0}
     assert (sharded.generate(tokens, **options) == whole.generate(tokens, **options)).all()
     moe.close()
@@ -108,7 +113,9 @@ def test_low_latency_refuses_gradients(comm):
 
 def test_other_shapes_of_experts(comm):
     """GPT-OSS: transposed weights, biases, gates side by side."""
-    whole = make_model("gpt_oss", transformers.GptOssConfig, num_local_experts=6, num_experts_per_tok=2, head_dim=16, sliding_window=8)
+    whole = make_model(
+        "gpt_oss", transformers.GptOssConfig, num_local_experts=6, num_experts_per_tok=2, head_dim=16, sliding_window=8
+    )
     sharded, (moe,) = shard(whole, comm, max_tokens=SEQUENCES * LENGTH)
     tokens, mine = batch_and_mine(comm)
     assert_close("logits", sharded(tokens[mine]).logits.detach(), whole(tokens).logits.detach()[mine])
@@ -123,7 +130,9 @@ def test_mistakes_are_named(comm):
     (moe,) = sharding.shard_experts_(model, comm, max_tokens=16)
     with pytest.raises(switchyard.InvalidUsage, match="sharded already"):
         sharding.shard_experts_(model, comm, max_tokens=16)
-    with pytest.raises(switchyard.InvalidArgument, match="x"):  # more than max_tokens; the same on all ranks, nothing was sent
+    with pytest.raises(
+        switchyard.InvalidArgument, match="x"
+    ):  # more than max_tokens; the same on all ranks, nothing was sent
         model(batch(2))
     moe.close()
     with pytest.raises(switchyard.InvalidArgument, match="no layer of experts"):
