@@ -6,7 +6,7 @@ Needs transformers 5.1.
 
     model = AutoModelForCausalLM.from_pretrained(name)                  # the same on every rank
     sharding.shard_experts_(model, comm, max_tokens=4096)               # in place: this rank keeps its experts
-    model(input_ids=my_part_of_the_batch, labels=my_labels).loss.backward()
+    model(mine, labels=mine, num_items_in_batch=all_ranks).loss.backward()   # divided by the predictions of all ranks
     switchyard.torch.sum_gradients(model, comm)                         # of what every rank has; experts have theirs
 
 The ids that a router picks stay those of the whole model. A forward is collective in every layer of experts, and so is

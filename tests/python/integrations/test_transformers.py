@@ -38,11 +38,6 @@ def shard(model, comm, **options):
     return model, sharding.shard_experts_(model, comm, **options)
 
 
-def loss_of(logits, tokens, num_all):
-    predicted, expected = logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten()
-    return torch.nn.functional.cross_entropy(predicted, expected, reduction="sum") / num_all
-
-
 def assert_close(name, mine, expected, scale=1.0):
     difference = float((mine - expected).abs().max())
     assert difference <= TOLERANCE * scale, "%s: off by %g" % (name, difference)
@@ -64,11 +59,13 @@ def test_training_step(whole, comm):
     tokens, mine = batch_and_mine(comm)
     num_all = tokens.numel() - len(tokens)
 
-    logits = sharded(tokens[mine]).logits
-    expected = whole(tokens).logits
-    assert_close("logits", logits.detach(), expected.detach()[mine])
-    loss_of(logits, tokens[mine], num_all).backward()
-    loss_of(expected, tokens, num_all).backward()
+    result = sharded(tokens[mine], labels=tokens[mine], num_items_in_batch=num_all)
+    expected = whole(tokens, labels=tokens, num_items_in_batch=num_all)
+    assert_close("logits", result.logits.detach(), expected.logits.detach()[mine])
+    losses = comm.all_reduce(result.loss.detach().reshape(1))
+    assert_close("loss", losses[0], expected.loss.detach())
+    result.loss.backward()
+    expected.loss.backward()
     switchyard.torch.sum_gradients(sharded, comm)
 
     theirs, num_experts_seen = dict(whole.named_parameters()), 0
