@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "base/env.hpp"
 #include "base/log.hpp"
 #include "net/ofi_fabric.hpp"
 #endif
@@ -138,7 +139,7 @@ class RawOfiEndpoint final : public RawOfi {
 
 Result<std::unique_ptr<RawOfi>> RawOfi::create([[maybe_unused]] Communicator& comm, [[maybe_unused]] const std::string& net) {
 #if SWITCHYARD_HAVE_OFI
-  SWITCHYARD_ASSIGN(OfiFabric fabric, OfiFabric::open(net, /*one_machine=*/true));
+  SWITCHYARD_ASSIGN(OfiFabric fabric, OfiFabric::open(net, env().interface(), /*one_machine=*/true));
   constexpr size_t kNumBytes = 2 * kMaxPutBytes;
   SWITCHYARD_ASSIGN(void* memory, comm.runtime().allocate(kNumBytes));  // as ours
   std::memset(memory, 0, kNumBytes);

@@ -64,13 +64,13 @@ Status Communicator::open_net_path() {
   const std::string asked = options_.gin.empty() ? env().gin : options_.gin;
   if (asked == "proxy") {
     SWITCHYARD_ASSIGN(proxy_, Proxy::create(runtime_, *net_, num_ranks()));
-    net_path_ = {proxy_.get(), &kProxyCalls, proxy_->rings(), Proxy::kNumBulkRings, timeout_ns_, health_->abort_word()};
+    net_path_ = {proxy_.get(), &kProxyCalls, proxy_->rings(), kNumContextClasses, timeout_ns_, health_->abort_word()};
     return {};
   }
   if (!asked.empty() && asked != "direct") {
     return Status::invalid_argument(text("the way to the network is '", asked, "', allowed are direct and proxy (SWITCHYARD_GIN)"));
   }
-  net_path_ = {net_.get(), &kDirectCalls, nullptr, 0, timeout_ns_, health_->abort_word()};
+  net_path_ = {net_.get(), &kDirectCalls, nullptr, kNumContextClasses, timeout_ns_, health_->abort_word()};
   return {};
 }
 

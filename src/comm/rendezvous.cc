@@ -61,15 +61,15 @@ bool on_one_host(const LaunchEnv& launch, const EnvGetter& get) {
   return false;
 }
 
-Status needs_store(const Meeting& meeting, const char* why) {
+Status needs_store(const LaunchEnv& launch, const char* why) {
   return Status::invalid_usage(
-      text("ranks started by ", meeting.launch.origin, " can't find each other: ", why,
+      text("ranks started by ", launch.origin, " can't find each other: ", why,
            "; set SWITCHYARD_STORE=tcp://HOST:PORT (HOST: an address of rank 0's host) and SWITCHYARD_JOB_KEY"));
 }
 
-Result<StoreSpec> torchrun_store(const Meeting& meeting) {
-  const auto host = meeting.get("MASTER_ADDR"), port = meeting.get("MASTER_PORT");
-  if (!host || !port) return needs_store(meeting, "MASTER_ADDR and MASTER_PORT are not both set");
+Result<StoreSpec> torchrun_store(const LaunchEnv& launch, const EnvGetter& get) {
+  const auto host = get("MASTER_ADDR"), port = get("MASTER_PORT");
+  if (!host || !port) return needs_store(launch, "MASTER_ADDR and MASTER_PORT are not both set");
   const auto number = parse_number(*port, 1, 65534);
   if (!number) return Status::invalid_argument(text("MASTER_PORT is '", *port, "', must be a number from 1 to 65534"));
   return StoreSpec{"", *host, uint16_t(*number + 1)};
@@ -90,7 +90,7 @@ Result<UniqueId> create_job_id(const UniqueId& meeting_id) {
   fill_random(secret.job_id);
   secret.key = keyed_hash(meeting_id.job_key, "key of the job", {secret.job_id});
   options.secret = secret;
-  if (env().interface.empty()) {
+  if (!env().interface()) {
     options.endpoint = meeting_id.endpoint();
     options.endpoint->port = 0;
   }
@@ -214,24 +214,32 @@ Result<StoreSpec> parse_store(const std::string& value) {
   return store;
 }
 
+Result<MeetingPlace> choose_meeting_place(const LaunchEnv& launch, const EnvGetter& get) {
+  MeetingPlace place;
+  place.identity = job_identity(launch, get);
+  if (const auto value = get("SWITCHYARD_STORE")) {
+    SWITCHYARD_ASSIGN(place.store, parse_store(*value));
+  } else if (on_one_host(launch, get)) {
+    if (place.identity.empty())
+      return needs_store(launch, "SWITCHYARD_UNIQUE_ID is not set, and nothing tells this job from others");
+    place.private_folder = private_folder(get("XDG_RUNTIME_DIR"));
+    place.store.path = job_file(*place.private_folder, place.identity);
+  } else if (launch.launcher == Launcher::kTorchrun) {
+    SWITCHYARD_ASSIGN(place.store, torchrun_store(launch, get));
+  } else {
+    return needs_store(launch, "they are on several hosts");
+  }
+  return place;
+}
+
 Result<UniqueId> rendezvous(const LaunchEnv& launch, const EnvGetter& get, Deadline deadline) {
   SWITCHYARD_TRY(crypto_ready());
   if (const auto hex = get("SWITCHYARD_UNIQUE_ID")) return UniqueId::from_hex(*hex);
   if (launch.num_ranks == 1) return create_unique_id();
-  const Meeting meeting{launch, get, deadline, job_identity(launch, get)};
-  if (const auto value = get("SWITCHYARD_STORE")) {
-    SWITCHYARD_ASSIGN(const StoreSpec store, parse_store(*value));
-    return store.path.empty() ? meet_at_port(meeting, store) : meet_at_file(meeting, store.path, std::nullopt);
-  }
-  if (on_one_host(launch, get)) {
-    if (meeting.identity.empty())
-      return needs_store(meeting, "SWITCHYARD_UNIQUE_ID is not set, and nothing tells this job from others");
-    const std::string folder = private_folder(get("XDG_RUNTIME_DIR"));
-    return meet_at_file(meeting, job_file(folder, meeting.identity), folder);
-  }
-  if (launch.launcher != Launcher::kTorchrun) return needs_store(meeting, "they are on several hosts");
-  SWITCHYARD_ASSIGN(const StoreSpec store, torchrun_store(meeting));
-  return meet_at_port(meeting, store);
+  SWITCHYARD_ASSIGN(const MeetingPlace place, choose_meeting_place(launch, get));
+  const Meeting meeting{launch, get, deadline, place.identity};
+  return place.store.path.empty() ? meet_at_port(meeting, place.store)
+                                  : meet_at_file(meeting, place.store.path, place.private_folder);
 }
 
 }  // namespace switchyard

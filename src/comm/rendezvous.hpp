@@ -17,6 +17,7 @@
 // ERRORS     kInvalidUsage and kInvalidArgument for the configuration, kRemoteError for ranks that do not come.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/clock.hpp"
@@ -37,5 +38,14 @@ struct StoreSpec {
   uint16_t port = 0;
 };
 Result<StoreSpec> parse_store(const std::string& value);
+
+// Where the ranks of a launch meet, and what tells their job from others: what the environment says, nothing is opened.
+// Exposed for tests and fuzzers.
+struct MeetingPlace {
+  StoreSpec store;
+  std::optional<std::string> private_folder;  // that holds the store's file and is made when it is missing
+  std::string identity;                       // equal at all ranks; empty: the launcher does not tell
+};
+Result<MeetingPlace> choose_meeting_place(const LaunchEnv& launch, const EnvGetter& get);
 
 }  // namespace switchyard

@@ -7,17 +7,14 @@
 
 #include <cstring>
 
-#include "base/env.hpp"
-
 namespace switchyard {
 namespace {
 
 constexpr const char* kDefaultProvider = "tcp;ofi_rxm";
 
-// The IP address that peers shall use: of the interface that SWITCHYARD_INTERFACE names; else loopback if all ranks are on
-// this machine, else the first interface that is up and is not loopback.
-Result<std::string> own_address(bool one_machine) {
-  const std::string wanted = env().interface;
+// The IP address that peers shall use: of the interface that is wanted; else loopback if all ranks are on this machine,
+// else the first interface that is up and is not loopback.
+Result<std::string> own_address(const std::optional<std::string>& wanted, bool one_machine) {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return Status::system_error("listing network interfaces");
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, &freeifaddrs);
@@ -29,11 +26,11 @@ Result<std::string> own_address(bool one_machine) {
     if (inet_ntop(AF_INET, &address->sin_addr, text_form, sizeof(text_form)) == nullptr) continue;
     const bool loopback = (entry->ifa_flags & IFF_LOOPBACK) != 0;
     known += text(known.empty() ? "" : ", ", entry->ifa_name);
-    if (wanted.empty() ? loopback == one_machine : wanted == entry->ifa_name) return std::string(text_form);
+    if (wanted ? *wanted == entry->ifa_name : loopback == one_machine) return std::string(text_form);
   }
-  return Status::invalid_usage(wanted.empty() ? text("no network interface that is up has an IPv4 address; up are: ", known)
-                                              : text("SWITCHYARD_INTERFACE names '", wanted,
-                                                     "', which has no IPv4 address or is down; up are: ", known));
+  return Status::invalid_usage(wanted ? text("SWITCHYARD_INTERFACE names '", *wanted,
+                                             "', which has no IPv4 address or is down; up are: ", known)
+                                      : text("no network interface that is up has an IPv4 address; up are: ", known));
 }
 
 std::string provider_of(const std::string& name) {
@@ -66,9 +63,9 @@ Status open_object(const char* what, FidPtr<Object>& into, int (*open)(Arguments
 
 }  // namespace
 
-Result<OfiFabric> OfiFabric::open(const std::string& name, bool one_machine) {
+Result<OfiFabric> OfiFabric::open(const std::string& name, const std::optional<std::string>& interface, bool one_machine) {
   const std::string provider = provider_of(name);
-  SWITCHYARD_ASSIGN(const std::string address, own_address(one_machine));
+  SWITCHYARD_ASSIGN(const std::string address, own_address(interface, one_machine));
   const InfoPtr hints(fi_allocinfo());
   if (hints == nullptr) return fabric_error("fi_allocinfo", -FI_ENOMEM);
   hints->ep_attr->type = FI_EP_RDM;

@@ -10,6 +10,7 @@
 #include <rdma/fi_rma.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,8 +40,8 @@ struct OfiFabric {
   static constexpr size_t kMaxAddressBytes = 64;
 
   // Opens an endpoint of the provider that a network's name asks for, "ofi" or "ofi:PROVIDER", at an address that peers
-  // reach: of SWITCHYARD_INTERFACE, or chosen by whether all of them are on one machine.
-  static Result<OfiFabric> open(const std::string& name, bool one_machine);
+  // reach: of this interface, or else chosen by whether all of them are on one machine.
+  static Result<OfiFabric> open(const std::string& name, const std::optional<std::string>& interface, bool one_machine);
 
   // What peers need to reach this endpoint.
   Result<std::vector<std::byte>> name() const;
@@ -50,6 +51,10 @@ struct OfiFabric {
     constexpr uint64_t kOrder = FI_ORDER_WAW | FI_ORDER_SAW | FI_ORDER_SAS | FI_ORDER_WAS;
     return (info->tx_attr->msg_order & kOrder) == kOrder && (info->rx_attr->msg_order & kOrder) == kOrder &&
            info->ep_attr->max_order_waw_size >= info->ep_attr->max_msg_size;
+  }
+  // Provider, interface and address, for people.
+  std::string describe() const {
+    return text("provider ", info->fabric_attr->prov_name, ", interface ", info->domain_attr->name, ", address ", address);
   }
   bool needs(uint64_t mr_mode) const { return (info->domain_attr->mr_mode & mr_mode) != 0; }
 

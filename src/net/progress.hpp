@@ -29,7 +29,7 @@ class Progressed {
   uint64_t num_helped() const { return num_helped_.load(std::memory_order_relaxed); }
 
  protected:
-  // By who is at it: one thread at a time.
+  // By who is at it. Where two are, one may go uncounted: what matters is that the number changes.
   void count_help() { num_helped_.store(num_helped() + 1, std::memory_order_relaxed); }
 
  private:

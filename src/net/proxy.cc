@@ -17,14 +17,14 @@ constexpr int kBatch = 32;  // operations of one ring before the others have the
 
 Result<std::unique_ptr<Proxy>> Proxy::create(Runtime& runtime, NetEndpoint& endpoint, int num_ranks) {
   std::unique_ptr<Proxy> proxy(new Proxy(runtime, endpoint, num_ranks));
-  constexpr size_t kNumBytes = sizeof(ProxyRing) * (kNumBulkRings + 1);
+  constexpr size_t kNumBytes = sizeof(ProxyRing) * (kNumContextClasses + 1);
   SWITCHYARD_ASSIGN(void* memory, runtime.allocate_shared(kNumBytes));
   proxy->rings_ = static_cast<ProxyRing*>(memory);
   std::memset(memory, 0, kNumBytes);
-  for (int i = kNumBulkRings; i >= 0; --i) {
+  for (int i = kNumContextClasses; i >= 0; --i) {
     Lane& lane = proxy->lanes_.emplace_back();
     lane.ring = &proxy->rings_[i];
-    lane.is_reserved = i == kNumBulkRings;
+    lane.context = i == kNumContextClasses ? kNoContext : uint32_t(i);
   }
   SWITCHYARD_TRY(ProgressThreads::instance().add(*proxy));
   return proxy;
@@ -87,6 +87,7 @@ NetPost Proxy::step(Lane& lane) {
       ++lane.next;
       return NetPost::kPosted;
     }
+    if (lane.context != kNoContext) lane.put.context = lane.context;
     lane.is_value = descriptor.op() == ProxyOp::kPutValue;
     lane.has_put = true;
   }
@@ -117,7 +118,7 @@ NetPost Proxy::post(Lane& lane) {
     put.num_bytes -= kPieceBytes;
     lane.bytes_left = 0;
   }
-  if (!lane.is_reserved && put.num_bytes > 0 && !has_credit()) return NetPost::kBusy;
+  if (lane.context != kNoContext && put.num_bytes > 0 && !has_credit()) return NetPost::kBusy;
   const NetPost result = endpoint_.put(put);
   if (result == NetPost::kPosted) lane.bytes_left -= std::min(lane.bytes_left, put.num_bytes);
   return result;

@@ -21,7 +21,6 @@ namespace switchyard {
 
 class Proxy final : public Progressed {
  public:
-  static constexpr int kNumBulkRings = 4;
   // On loopback TCP this much reaches the bandwidth of more, and a signal behind it takes thrice its idle time; pieces of
   // 64 KiB lose a third of the bandwidth of 1 MiB puts (docs/figures.md).
   static constexpr uint64_t kCreditBytes = 512u << 10;
@@ -41,7 +40,7 @@ class Proxy final : public Progressed {
   struct Lane {
     std::mutex mutex;
     ProxyRing* ring = nullptr;
-    bool is_reserved = false;
+    uint32_t context = 0;     // of what is in it; kNoContext: the reserved ring, where each says for itself
     uint64_t next = 0;        // ticket
     NetPut put{};             // under construction, or posted in part
     bool has_put = false;     // `put` waits for the network; it is the descriptor at next

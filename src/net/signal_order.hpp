@@ -62,7 +62,7 @@ using SignalOrder = BasicSignalOrder<kSequenceBits, kSequenceWindow>;
 template <int kBits, uint32_t kSpan>
 class BasicSentOrder {
  public:
-  bool has_room() const { return ((next_ - oldest_) & kMask) < kSpan; }
+  bool has_room() const { return num_open() < kSpan; }
   // REQUIRES  has_room(). The number of the write that is posted next; it is used up by posted().
   uint32_t next() const { return next_; }
   void posted() { next_ = (next_ + 1) & kMask; }
@@ -71,6 +71,11 @@ class BasicSentOrder {
     delivered_[sequence % kSpan] = true;
     for (; delivered_[oldest_ % kSpan]; oldest_ = (oldest_ + 1) & kMask) delivered_[oldest_ % kSpan] = false;
   }
+  // On a network that keeps the order this one vouches for all before it.
+  // REQUIRES  it was posted, neither it nor a later one is known to be delivered, and delivered() is never called.
+  void delivered_through(uint32_t sequence) { oldest_ = (sequence + 1) & kMask; }
+  // How many there are from the oldest that is not known to be delivered on.
+  uint32_t num_open() const { return (next_ - oldest_) & kMask; }
 
  private:
   static constexpr uint32_t kMask = (1u << kBits) - 1;

@@ -435,8 +435,8 @@ foreach(line
 endforeach()
 foreach(line
     ".fetch_add(due.value, std::memory_order_release)"
-    "peers_[rank].incoming.arrive(sequence, signal, apply)"
-    "outgoing.delivered(*operation->sequence)"
+    "peers_[rank].incoming.arrive(sequence, signal, apply_due)"
+    "outgoing.delivered(*purpose.sequence)"
     "outgoing.posted()")
   switchyard_require_once(${CMAKE_SOURCE_DIR}/src/net/ofi.cc "${line}")
 endforeach()

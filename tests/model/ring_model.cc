@@ -314,7 +314,7 @@ Report explore_reserved(const ReservedCase& c, const Kernels& kernels, const Opt
         arena.set_constant(abort, sizeof *abort);
         world->net.target = rings;
         world->net.rings = rings;
-        world->net.num_rings = 1;
+        world->net.num_classes = 1;
         world->net.timeout_ns = UINT64_MAX;
         world->net.abort = abort;
         world->sent = arena.make_array<uint64_t>(kMaxPosts);

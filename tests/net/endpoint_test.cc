@@ -55,6 +55,65 @@ TEST_P(Endpoint, ASignalFollowsItsDataWhateverTheSize) {
   });
 }
 
+// Bare signals may take another way than data. They must not come before those of their context: small or large, just
+// posted or on their way, beside what other contexts send.
+TEST_P(Endpoint, ABareSignalFollowsTheDataOfItsContext) {
+  on_both([](NetRank& self) {
+    constexpr uint32_t kContexts = kNumContextClasses;
+    constexpr uint64_t kRounds = 60, kRoom = kDataBytes / 2 / kContexts;  // mine to send; the other half is what I get
+    const auto byte_of = [](int rank, uint64_t round, uint32_t context) {
+      return uint8_t(1 + round * 5 + context + size_t(rank) * 7);
+    };
+    const auto size_of = [](uint64_t round, uint32_t context) {
+      return (round + context) % 3 == 0 ? kRoom : 1 + (round * 37) % 3000;
+    };
+    for (uint64_t round = 0; round < kRounds; ++round) {
+      for (uint32_t context = 0; context < kContexts; ++context) {
+        const uint64_t from = context * kRoom, num_bytes = size_of(round, context);
+        std::memset(self.data() + from, byte_of(self.comm.rank(), round, context), num_bytes);
+        NetPut put = self.put_of(kDataBytes / 2 + from, from, num_bytes);
+        NetPut signal = self.put_of(0, 0, 0, int(context));
+        put.context = signal.context = context;
+        ASSERT_EQ(self.put(put), NetPost::kPosted);
+        if (round % 4 == 1) {
+          ASSERT_EQ(self.flush(), NetPost::kPosted);
+        }
+        ASSERT_EQ(self.put(signal), NetPost::kPosted);
+      }
+      for (uint32_t context = 0; context < kContexts; ++context) {
+        ASSERT_TRUE(self.wait_signal(int(context), round + 1));
+        const uint8_t* bytes = self.data() + kDataBytes / 2 + context * kRoom;
+        const uint64_t num_bytes = size_of(round, context);
+        const uint8_t want = byte_of(self.peer(), round, context);
+        ASSERT_EQ(size_t(std::count(bytes, bytes + num_bytes, want)), num_bytes) << "round " << round;
+      }
+      ASSERT_EQ(self.flush(), NetPost::kPosted);
+      ASSERT_TRUE(self.comm.barrier().ok());
+    }
+  });
+}
+
+// Much is on its way when the signal is posted, which is small and could be there before it.
+TEST_P(Endpoint, ABareSignalDoesNotOvertakeDataOfItsContext) {
+  on_both([](NetRank& self) {
+    constexpr uint64_t kRounds = 4, kPuts = 32, kBytes = kDataBytes / 2;
+    for (uint64_t round = 1; round <= kRounds; ++round) {
+      std::memset(self.data(), int(round), 64);
+      if (self.comm.rank() == 0) {
+        for (uint64_t i = 0; i < kPuts; ++i) ASSERT_EQ(self.put(self.put_of(kBytes, 0, kBytes - 64)), NetPost::kPosted);
+        ASSERT_EQ(self.put(self.put_of(kDataBytes - 64, 0, round % 2 ? 64 : 8)), NetPost::kPosted);
+        ASSERT_EQ(self.put(self.put_of(0, 0, 0, 0)), NetPost::kPosted);
+        ASSERT_EQ(self.flush(), NetPost::kPosted);
+      } else {
+        ASSERT_TRUE(self.wait_signal(0, round));
+        ASSERT_EQ(self.data()[kDataBytes - 64], round);
+        ASSERT_EQ(self.data()[kBytes], round);
+      }
+      ASSERT_TRUE(self.comm.barrier().ok());
+    }
+  });
+}
+
 TEST_P(Endpoint, SignalsOfAnyValueAddUp) {
   on_both([](NetRank& self) {
     uint64_t sum = 0, place = 4096;
@@ -152,6 +211,30 @@ TEST_P(Endpoint, AbortEndsItAtOnce) {
     EXPECT_EQ(self.net.put(self.put_of(0, 0, 64)), NetPost::kFailed);
     EXPECT_EQ(self.net.flush(), NetPost::kFailed);
     EXPECT_NE(self.net.error().message().find("aborted"), std::string::npos);
+  });
+}
+
+// Far more data than a network carries at once, and behind them a signal that has nothing to do with them.
+TEST(OfiSignals, OvertakeTheDataOfOtherContexts) {
+  ThreadRanks ranks(2, {.net = "ofi"}, {0, 1});
+  ranks.on_all([&](int rank) {
+    NetRank self(ranks.comm(rank));
+    constexpr uint64_t kRounds = 5, kPuts = 64;
+    bool has_overtaken = false;
+    for (uint64_t round = 1; round <= kRounds; ++round) {
+      if (rank == 0) {
+        for (uint64_t i = 0; i < kPuts; ++i) ASSERT_EQ(self.put(self.put_of(0, 0, kDataBytes, 0)), NetPost::kPosted);
+        NetPut signal = self.put_of(0, 0, 0, 1);
+        signal.context = 1;
+        ASSERT_EQ(self.put(signal), NetPost::kPosted);
+      } else {
+        ASSERT_TRUE(self.wait_signal(1, round));
+        has_overtaken |= self.signal(0) < round * kPuts;
+        ASSERT_TRUE(self.wait_signal(0, round * kPuts));
+      }
+      ASSERT_TRUE(self.comm.barrier().ok());
+    }
+    EXPECT_TRUE(rank == 0 || has_overtaken);
   });
 }
 

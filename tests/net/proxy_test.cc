@@ -69,7 +69,7 @@ class ProxyTest : public ::testing::Test {
     static constexpr NetCalls kCalls = {nullptr, nullptr, nullptr,
                                         [](void* target) { return static_cast<Proxy*>(target)->progress(); },
                                         [](void*, int) { return true; }};
-    path_ = {proxy_.get(), &kCalls, proxy_->rings(), Proxy::kNumBulkRings, kSecondNs / 5, &abort_};
+    path_ = {proxy_.get(), &kCalls, proxy_->rings(), kNumContextClasses, kSecondNs / 5, &abort_};
   }
 
   std::vector<Recorder::Posted> drained() {
@@ -113,7 +113,10 @@ TEST_F(ProxyTest, EveryShapeOfAPutArrivesAsItWasPosted) {
   for (const NetPut& put : puts) ASSERT_TRUE(net_put(p_, path_, 1, put));
   const auto posted = drained();
   ASSERT_EQ(posted.size(), puts.size());
-  for (size_t i = 0; i < puts.size(); ++i) expect_equal(posted[i].put, puts[i]);
+  for (size_t i = 0; i < puts.size(); ++i) {
+    expect_equal(posted[i].put, puts[i]);
+    EXPECT_EQ(posted[i].put.context, 1u);
+  }
 }
 
 TEST_F(ProxyTest, AValueTravelsInItsDescriptor) {
@@ -198,10 +201,16 @@ TEST_F(ProxyTest, ASignalWaitsForTheDataOfItsContextOnly) {
   signal.signal_offset = 16;
   ASSERT_TRUE(net_put(p_, path_, 1, signal));  // of a context that has none
   EXPECT_TRUE(path_.ring(1).is_drained(p_)) << "it is in the reserved ring";
+  signal.signal_offset = 24;
+  ASSERT_TRUE(net_signal(p_, path_, signal));  // of none
   network_.busy_ = false;
   std::vector<uint64_t> order;
-  for (const Recorder::Posted& posted : drained()) order.push_back(posted.put.signal_value == 0 ? 0 : posted.put.signal_offset);
-  ASSERT_EQ(order.size(), 3u);
+  for (const Recorder::Posted& posted : drained()) {
+    order.push_back(posted.put.signal_value == 0 ? 0 : posted.put.signal_offset);
+    EXPECT_EQ(posted.put.context, order.back() == 24 ? kNoContext : order.back() == 16 ? 1 : 0)
+        << "the network is told what it follows";
+  }
+  ASSERT_EQ(order.size(), 4u);
   EXPECT_LT(std::find(order.begin(), order.end(), 0) - order.begin(), std::find(order.begin(), order.end(), 8) - order.begin());
 }
 

@@ -78,5 +78,20 @@ TEST(SentOrder, WaitsForALateWriteHoweverManyOthersAreDelivered) {
   }
 }
 
+TEST(SentOrder, OneThatIsDeliveredInOrderVouchesForThoseBeforeIt) {
+  SentOrder sent;
+  for (uint32_t i = 0; i < 3 * (kSequenceMask + 1); ++i) {  // round the numbers
+    ASSERT_EQ(sent.num_open(), i % kSequenceSpan);
+    ASSERT_TRUE(sent.has_room());
+    const uint32_t sequence = sent.next();
+    sent.posted();
+    if (i % kSequenceSpan != kSequenceSpan - 1) continue;
+    EXPECT_FALSE(sent.has_room());
+    sent.delivered_through((sequence - 1) & kSequenceMask);
+    EXPECT_EQ(sent.num_open(), 1u);
+    sent.delivered_through(sequence);
+  }
+}
+
 }  // namespace
 }  // namespace switchyard

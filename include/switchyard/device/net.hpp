@@ -25,7 +25,12 @@ struct NetPut {
   uint64_t signal_offset;
   uint64_t signal_value;        // 0: no signal
   uint64_t* counter = nullptr;  // + 1 when the source may be reused; null: nobody wants to know
+  uint32_t context = 0;         // class of it: the signal follows earlier puts of the same class to that peer
 };
+// Contexts are told apart by so many classes; those of one class count as one.
+constexpr int kNumContextClasses = 4;
+// Of a signal that follows nothing.
+constexpr uint32_t kNoContext = 0xffff;
 
 // What a kernel on a CPU calls; false: it failed for good.
 struct NetCalls {
@@ -39,14 +44,15 @@ struct NetCalls {
 struct NetPath {
   void* target = nullptr;           // of the calls; null: there is no network
   const NetCalls* calls = nullptr;  // of the host
-  ProxyRing* rings = nullptr;       // null: direct. [num_rings] one per context, and the reserved one behind them
-  int32_t num_rings = 0;
+  ProxyRing* rings = nullptr;       // null: direct. [num_classes] one a class, and the reserved one behind them
+  int32_t num_classes = kNumContextClasses;
   uint64_t timeout_ns = 0;  // limit of a wait for room in a ring
   const uint32_t* abort = nullptr;
 
   SWITCHYARD_HD bool exists() const { return target != nullptr; }
-  SWITCHYARD_HD ProxyRing& ring(int context) const { return rings[context % num_rings]; }
-  SWITCHYARD_HD ProxyRing& reserved_ring() const { return rings[num_rings]; }
+  SWITCHYARD_HD uint32_t class_of(int context) const { return uint32_t(context % num_classes); }
+  SWITCHYARD_HD ProxyRing& ring(int context) const { return rings[class_of(context)]; }
+  SWITCHYARD_HD ProxyRing& reserved_ring() const { return rings[num_classes]; }
 };
 
 // The calls below are made by one thread.
@@ -69,8 +75,9 @@ struct RingPatience {
 };
 
 template <class P>
-SWITCHYARD_DEVICE bool net_put(const P& p, const NetPath& net, int context, const NetPut& put) {
+SWITCHYARD_DEVICE bool net_put(const P& p, const NetPath& net, int context, NetPut put) {
   if (!net.exists()) return false;
+  put.context = net.class_of(context);
   if (net.rings == nullptr) return p.net_put(net, put);
   ProxyRing* ring = &net.ring(context);
   // A signal must follow the data of its context; where that is with the network already, it need not wait in line.
@@ -79,16 +86,18 @@ SWITCHYARD_DEVICE bool net_put(const P& p, const NetPath& net, int context, cons
 }
 
 template <class P>
-SWITCHYARD_DEVICE bool net_put_value(const P& p, const NetPath& net, int context, const NetPut& put, uint64_t value) {
+SWITCHYARD_DEVICE bool net_put_value(const P& p, const NetPath& net, int context, NetPut put, uint64_t value) {
   if (!net.exists()) return false;
+  put.context = net.class_of(context);
   if (net.rings == nullptr) return p.net_put_value(net, put, value);
   return net.ring(context).post(p, ProxyPost::put_value(put, value), RingPatience<P>{p, net});
 }
 
 // A signal that need not follow anything.
 template <class P>
-SWITCHYARD_DEVICE bool net_signal(const P& p, const NetPath& net, const NetPut& put) {
+SWITCHYARD_DEVICE bool net_signal(const P& p, const NetPath& net, NetPut put) {
   if (!net.exists()) return false;
+  put.context = kNoContext;
   if (net.rings == nullptr) return p.net_put(net, put);
   return net.reserved_ring().post(p, ProxyPost::put(put), RingPatience<P>{p, net});
 }

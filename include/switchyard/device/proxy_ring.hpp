@@ -23,6 +23,7 @@ enum class ProxyOp : uint64_t { kPut, kPutValue, kFlush, kExtension };
 //   to_offset                                                             signal offset
 //   from_offset  of kPutValue: the value                                  signal value
 //   windows      to 16 | from 16 | signal 16 | signal word 16             signal window
+// What brings no bytes goes to no window: it names its context there.
 struct alignas(32) ProxyDescriptor {
   uint64_t head;
   uint64_t to_offset;
@@ -55,14 +56,15 @@ struct ProxyPost {
   template <class Put>
   SWITCHYARD_HD static ProxyPost describe(const Put& put, ProxyOp op, uint64_t from) {
     constexpr uint32_t kMaxWindow = 0xffff, kMaxPeer = 0x7fff;
-    if (put.num_bytes > kMaxBytes || put.to_region > kMaxWindow || put.from_region > kMaxWindow || put.peer < 0 ||
+    const uint32_t to = put.num_bytes == 0 ? put.context : put.to_region;
+    if (put.num_bytes > kMaxBytes || to > kMaxWindow || put.from_region > kMaxWindow || put.peer < 0 ||
         uint32_t(put.peer) > kMaxPeer) {
       return {{}, 0};
     }
     const bool is_compact = put.counter == nullptr && put.signal_value < (1u << 14) && put.signal_region <= kMaxWindow &&
                             put.signal_offset % 8 == 0 && put.signal_offset / 8 <= 0xffff;
     ProxyDescriptor main{uint64_t(op) << 61 | uint64_t(put.peer) << 46 | put.num_bytes, put.to_offset, from,
-                         uint64_t(put.to_region) << 48 | uint64_t(put.from_region) << 32};
+                         uint64_t(to) << 48 | uint64_t(put.from_region) << 32};
     if (is_compact) {
       main.head |= put.signal_value << 32;
       main.windows |= uint64_t(put.signal_region) << 16 | put.signal_offset / 8;
@@ -89,7 +91,7 @@ SWITCHYARD_HD void read_descriptor(const ProxyDescriptor& descriptor, Put& put) 
   put.num_bytes = descriptor.head & 0xffffffff;
   put.to_offset = descriptor.to_offset;
   put.from_offset = descriptor.from_offset;
-  put.to_region = uint32_t(descriptor.windows >> 48);
+  (put.num_bytes == 0 ? put.context : put.to_region) = uint32_t(descriptor.windows >> 48);
   put.from_region = uint32_t(descriptor.windows >> 32 & 0xffff);
   if (const uint64_t value = descriptor.head >> 32 & 0x3fff; value != 0) {
     put.signal_value = value;
