@@ -437,6 +437,7 @@ foreach(line
     ".fetch_add(due.value, std::memory_order_release)"
     "peers_[rank].incoming.arrive(sequence, signal, apply_due)"
     "outgoing.delivered(*purpose.sequence)"
+    "peer.num_delivered.store(peer.num_posted - peer.outgoing.num_open(), std::memory_order_relaxed)"
     "outgoing.posted()")
   switchyard_require_once(${CMAKE_SOURCE_DIR}/src/net/ofi.cc "${line}")
 endforeach()

@@ -34,6 +34,15 @@ TEST(NetworkModelFault, ASourceThatCountsWhatIsInFlight) {
 TEST(NetworkModelFault, ANetworkThatCompletesBeforeTheDataAreThere) {
   expect_found(explore_arrivals({.fault = ArrivalFault::kCompletedBeforeTheData}, kernels<0>()), Fault::kDataRace);
 }
+TEST(NetworkModelFault, ASignalThatGoesAheadOfWhatIsPosted) {
+  expect_found(explore_arrivals({.num_writes = 3, .ahead = 2, .fault = ArrivalFault::kAheadOfWhatIsPosted}, kernels<0>()),
+               Fault::kDataRace);
+}
+TEST(NetworkModelFault, ASignalThatGoesAheadWhenTheLastOfItsWritesIsThere) {
+  expect_found(
+      explore_arrivals({.num_writes = 3, .ahead = 2, .fault = ArrivalFault::kAheadWhenTheLastIsThere}, kernels<0>()),
+      Fault::kDataRace);
+}
 TEST(NetworkModelFault, AReaderThatDoesNotAcquire) {
   expect_found(explore_arrivals({.fault = ArrivalFault::kSignalReadRelaxed}, kernels<0>()), Fault::kDataRace);
 }

@@ -194,6 +194,7 @@ const std::vector<Scenario>& network_scenarios() {
       arrivals("ArrivalsSomeUnsignalled", {.unsignalled = 0b010110}),
       arrivals("ArrivalsOneTwice", {.num_writes = 3, .twice = 1}),
       arrivals("ArrivalsAStray", {.num_writes = 3, .stray = 7}),
+      arrivals("ArrivalsAndOneAhead", {.num_writes = 3, .unsignalled = 0b011, .ahead = 2}),
       ring("TwoProducersThreeLaps", {.producers = {"ppp", "ppp"}}, kLong),
       ring("TwoProducersMixedFlush", {.producers = {"Pf", "ppf"}}, kLong),
       arrivals("ArrivalsRoundTheNumbersSignalled", {.num_writes = 9}, kLong),

@@ -38,6 +38,7 @@ struct Network {
   Cell* data;        // [num_writes] at the target
   uint64_t* queue;   // [kMaxCompletions] of the target: the signal's value << 4 | 1 + number
   uint64_t* echoes;  // 1 when the write that comes twice has come once
+  uint64_t* ahead;   // the signal of the other way
 
   uint64_t signal_of(uint64_t write) const {
     return (c.unsignalled >> write & 1) != 0 ? 0 : uint64_t{1} << (4 * write);
@@ -168,6 +169,45 @@ struct Reader {
   }
 };
 
+// The source of the signal that goes ahead, its way and what applies it: nothing of that needs anything of the others.
+struct Ahead {
+  const ModelPlatform& p;
+  const Network& network;
+  bool is_through = false;
+
+  bool done() const { return is_through; }
+  bool step() {
+    const State now = State::unpack(p.load_acquire(network.state));
+    if (!may_go(now)) return false;
+    p.store_release(network.ahead, 1);  // release; pairs with the acquire in AheadReader
+    return is_through = true;
+  }
+
+ private:
+  bool may_go(const State& now) const {
+    const uint64_t follows = network.c.ahead;
+    if (network.c.fault == ArrivalFault::kAheadOfWhatIsPosted) return now.num_posted >= follows;
+    if (network.c.fault == ArrivalFault::kAheadWhenTheLastIsThere) return (now.delivered >> (follows - 1) & 1) != 0;
+    return now.num_posted - now.sent().num_open() >= follows;
+  }
+};
+
+struct AheadReader {
+  const ModelPlatform& p;
+  const Network& network;
+  bool has_seen = false;
+
+  bool done() const { return has_seen; }
+  bool step() {
+    if (p.load_acquire(network.ahead) == 0) return false;
+    for (uint64_t write = 0; write < network.c.ahead; ++write) {
+      const Cell cell = p.read(&network.data[write]);
+      p.assert_that(cell.code == write + 1 && cell.twin == write + 1, "data are there before a signal that goes ahead");
+    }
+    return has_seen = true;
+  }
+};
+
 template <class Role>
 Thread thread_of(std::string name, const std::shared_ptr<const Network>& network) {
   return {std::move(name), [=](ModelPlatform& p) {
@@ -188,12 +228,17 @@ Report explore_arrivals(const ArrivalCase& c, const Kernels& kernels, const Opti
         };
         const auto network =
             std::make_shared<const Network>(Network{c, kernels, words("state", 1), arena.make_array<Cell>(c.num_writes),
-                                                    words("queue", kMaxCompletions), words("echoes", 1)});
+                                                    words("queue", kMaxCompletions), words("echoes", 1),
+                                                    words("ahead", 1)});
         arena.name(network->data, "data");
         uint64_t* const signal = words("signal", 1);
         Program program;
         for (int i = 0; i < c.num_wires; ++i) program.threads.push_back(thread_of<Wire>(text("wire", i), network));
         if (network->num_completions() > c.num_writes) program.threads.push_back(thread_of<Echo>("echo", network));
+        if (c.ahead > 0) {
+          program.threads.push_back(thread_of<Ahead>("ahead", network));
+          program.threads.push_back(thread_of<AheadReader>("reader of what goes ahead", network));
+        }
         program.threads.push_back({"target", [=](ModelPlatform& p) {
                                      Target target{p, *network, signal};
                                      run_roles(p, target);
