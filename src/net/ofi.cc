@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <deque>
 #include <map>
 #include <mutex>
 
@@ -67,8 +68,8 @@ class OfiEndpoint final : public NetEndpoint, private OfiRail::Owner {
     std::vector<uint64_t> sizes;                       // by rank
     uint32_t first_word;                               // of its words in completion data; kNoWord: none
   };
-  // A connection that ends makes its peer a failing one: nothing is posted to it any more. It is lost when everything has
-  // been looked at that it sent before, over whichever rail.
+  // A connection that ends makes its peer a failing one: nothing is posted to it any more. It is lost when everything
+  // has been looked at that it sent before, over whichever rail.
   enum class Stage : uint8_t { kThere, kFailing, kLost };
   struct Peer {
     std::atomic<Stage> stage{Stage::kThere};
@@ -80,6 +81,8 @@ class OfiEndpoint final : public NetEndpoint, private OfiRail::Owner {
     // under the lock of the data, read without it.
     std::atomic<uint64_t> num_delivered{0};
     std::array<std::atomic<uint64_t>, kNumContextClasses> last_put{};
+    // Counters of puts whose pieces may complete in any order, each with how many writes must be delivered for it.
+    std::deque<std::pair<uint64_t, uint64_t*>> due_counters;
     SignalOrder incoming;
   };
   struct Source {
@@ -121,6 +124,8 @@ class OfiEndpoint final : public NetEndpoint, private OfiRail::Owner {
   bool is_data(const OfiRail& rail) const { return rail.index() < data_.rails.size(); }
   std::string describe(const OfiRail& rail) const;
   Signal signal_of(const CompletionData& data) const;
+  // Release; pairs with the acquire in Gin::read_counter().
+  static void count(uint64_t& counter) { std::atomic_ref<uint64_t>(counter).fetch_add(1, std::memory_order_release); }
   void apply(uint32_t rank, const Signal& signal);
   void arrived(uint32_t rank, uint32_t sequence, const Signal& signal);
 
@@ -138,7 +143,7 @@ class OfiEndpoint final : public NetEndpoint, private OfiRail::Owner {
   void note(const Status& why);
 
   static constexpr uint64_t kPieceLimitNs = 30 * kSecond;
-  static constexpr uint32_t kSinkRegion = 0;  // takes the 8 bytes of a write that is only a signal
+  static constexpr uint32_t kSinkRegion = 0;  // takes the bytes of writes that are only signals
   // Writes of this size tell that they have arrived, also where that is not needed for the order: next to them the
   // answer costs nothing, what is in flight is then what has not arrived, and signals learn that they may go ahead.
   static constexpr uint64_t kLargeBytes = 32u << 10;
@@ -155,10 +160,11 @@ class OfiEndpoint final : public NetEndpoint, private OfiRail::Owner {
   // them. Where it does not, all do, so that what is in flight bounds what arrives out of order.
   bool in_order_ = false;
   uint64_t max_piece_bytes_ = 0;
-  std::vector<Peer> peers_;             // under the lock of the data, but for its atomics
-  std::map<uint32_t, Region> regions_;  // written under both locks, read under one
-  uint32_t num_words_ = 0;              // given to regions so far
-  uint64_t sink_ = 0;
+  std::vector<Peer> peers_;                         // under the lock of the data, but for its atomics
+  std::map<uint32_t, Region> regions_;              // written under both locks, read under one
+  uint32_t num_words_ = 0;                          // given to regions so far
+  uint64_t nothing_ = 0;                            // what a write brings that is only a signal
+  std::array<uint64_t, kMaxDataRails + 1> sink_{};  // where it goes: a word a rail, as rails have locks of their own
   std::atomic<bool> failed_{false};
   std::atomic<bool> has_failing_{false};  // peers whose loss is to be settled
   mutable std::mutex error_mutex_;
@@ -175,7 +181,7 @@ Result<std::unique_ptr<NetEndpoint>> OfiEndpoint::connect(const NetContext& cont
   SWITCHYARD_TRY(endpoint->open_rails(context));
   SWITCHYARD_TRY(endpoint->meet(deadline));
   SWITCHYARD_TRY(ProgressThreads::instance().add(*endpoint));
-  SWITCHYARD_TRY(endpoint->register_region(kSinkRegion, &endpoint->sink_, sizeof(endpoint->sink_), deadline));
+  SWITCHYARD_TRY(endpoint->register_region(kSinkRegion, endpoint->sink_.data(), sizeof(endpoint->sink_), deadline));
   return std::unique_ptr<NetEndpoint>(std::move(endpoint));
 }
 
@@ -308,7 +314,7 @@ NetPost OfiEndpoint::put(const NetPut& put) {
       return put_ahead(put);
     }
     const std::lock_guard lock(data_.mutex);
-    return put_from(put, {&sink_, nullptr});
+    return put_from(put, {&nothing_, nullptr});
   }
   const std::lock_guard lock(data_.mutex);
   const Region* from = find(put.from_region);
@@ -348,8 +354,7 @@ std::optional<NetPost> OfiEndpoint::answer_at_once(const NetPut& put) const {
       return NetPost::kFailed;
   }
   if (!peers_[size_t(put.peer)].left.load(std::memory_order_relaxed)) return std::nullopt;
-  // release; pairs with the acquire in Gin::read_counter()
-  if (put.counter != nullptr) std::atomic_ref<uint64_t>(*put.counter).fetch_add(1, std::memory_order_release);
+  if (put.counter != nullptr) count(*put.counter);
   return NetPost::kPosted;
 }
 
@@ -369,16 +374,18 @@ NetPost OfiEndpoint::put_ahead(const NetPut& put) {
   OfiRail& rail = *signals_.rails[0];
   const OfiRail::Purpose purpose{{}, !rail.fabric().keeps_order(), put.counter};
   if (put.signal_value != 0 && word_of(put) == kNoWord) return send_signal(rail, put, purpose);
-  return write(rail, put, {&sink_, nullptr}, {0, 0, true}, purpose);
+  return write(rail, put, {&nothing_, nullptr}, {0, 0, true}, purpose);
 }
 
 NetPost OfiEndpoint::put_from(const NetPut& put, const Source& source) {
   if (const auto answer = answer_at_once(put)) return *answer;
   const NetPost result = put_pieces(put, source);
+  if (result != NetPost::kPosted) return result;
   Peer& peer = peers_[size_t(put.peer)];
-  if (result == NetPost::kPosted && put.num_bytes > 0 && put.context < kNumContextClasses) {
+  if (put.num_bytes > 0 && put.context < kNumContextClasses) {
     peer.last_put[put.context].store(peer.num_posted, std::memory_order_relaxed);
   }
+  if (!in_order_ && put.counter != nullptr) peer.due_counters.emplace_back(peer.num_posted, put.counter);
   return result;
 }
 
@@ -392,7 +399,7 @@ NetPost OfiEndpoint::put_pieces(const NetPut& put, const Source& source) {
   const auto post_next = [&] {
     if (is_message && offset == put.num_bytes) {
       OfiRail::Purpose purpose = next_purpose(put.peer, 0);
-      if (put.num_bytes == 0) purpose.counter = put.counter;
+      if (in_order_ && put.num_bytes == 0) purpose.counter = put.counter;
       const NetPost result = send_signal(rail_of(purpose), put, purpose);
       is_done = result == NetPost::kPosted;
       return result;
@@ -400,7 +407,8 @@ NetPost OfiEndpoint::put_pieces(const NetPut& put, const Source& source) {
     const uint64_t num_bytes = std::min(max_piece_bytes_, put.num_bytes - offset);
     const bool is_last = offset + num_bytes == put.num_bytes;
     OfiRail::Purpose purpose = next_purpose(put.peer, num_bytes);
-    if (is_last) purpose.counter = put.counter;  // a signal that follows as a message says nothing about the source
+    // Whatever follows, a signal as a message, says nothing about the source.
+    if (in_order_ && is_last) purpose.counter = put.counter;
     const NetPost result = write(rail_of(purpose), put, source, {offset, num_bytes, is_last && !is_message}, purpose);
     if (result == NetPost::kPosted) offset += num_bytes;
     is_done = result == NetPost::kPosted && is_last && !is_message;
@@ -431,8 +439,8 @@ NetPost OfiEndpoint::write(OfiRail& rail, const NetPut& put, const Source& sourc
   const bool is_bare = put.num_bytes == 0;
   const Region* to = find(is_bare ? kSinkRegion : put.to_region);
   if (to == nullptr) return NetPost::kFailed;
-  const uint64_t offset = is_bare ? 0 : put.to_offset + piece.offset;
-  const uint64_t num_bytes = is_bare ? sizeof(sink_) : piece.num_bytes;
+  const uint64_t offset = is_bare ? rail.index() * sizeof(nothing_) : put.to_offset + piece.offset;
+  const uint64_t num_bytes = is_bare ? sizeof(nothing_) : piece.num_bytes;
   if (!range_fits(offset, num_bytes, to->sizes[size_t(put.peer)])) return NetPost::kFailed;
   const uint32_t word = piece.with_signal ? word_of(put) : kNoWord;
   const CompletionData data{uint32_t(rank_), purpose.sequence.value_or(0), word,
@@ -460,7 +468,7 @@ NetPost OfiEndpoint::post_fence(OfiRail& rail, int peer) {
   fence.peer = peer;
   OfiRail::Purpose purpose{{}, true, nullptr};
   if (is_data(rail)) purpose.sequence = peers_[size_t(peer)].outgoing.next();
-  return write(rail, fence, {&sink_, nullptr}, {0, 0, false}, purpose);
+  return write(rail, fence, {&nothing_, nullptr}, {0, 0, false}, purpose);
 }
 
 NetPost OfiEndpoint::posted(OfiRail& rail, int64_t result, int peer_rank, const OfiRail::Purpose& purpose,
@@ -616,14 +624,16 @@ void OfiEndpoint::apply(uint32_t rank, const Signal& due) {
 }
 
 void OfiEndpoint::on_end(const OfiRail&, int peer_rank, const OfiRail::Purpose& purpose) {
-  // release; pairs with the acquire in Gin::read_counter()
-  if (purpose.counter != nullptr) std::atomic_ref<uint64_t>(*purpose.counter).fetch_add(1, std::memory_order_release);
+  if (purpose.counter != nullptr) count(*purpose.counter);
   if (!purpose.sequence || !purpose.asks_delivery) return;
   Peer& peer = peers_[size_t(peer_rank)];
   --peer.num_asked;
   if (in_order_) peer.outgoing.delivered_through(*purpose.sequence);
   else peer.outgoing.delivered(*purpose.sequence);
   peer.num_delivered.store(peer.num_posted - peer.outgoing.num_open(), std::memory_order_relaxed);
+  for (auto& due = peer.due_counters; !due.empty() && due.front().first <= peer.num_delivered; due.pop_front()) {
+    count(*due.front().second);
+  }
 }
 
 // ---- the end ----

@@ -27,10 +27,10 @@ const Net kNets[] = {{"mem", "mem"},
 
 class Endpoint : public ::testing::TestWithParam<Net> {
  protected:
-  void on_both(const std::function<void(NetRank&)>& body) {
+  void on_both(const std::function<void(NetRank&)>& body, size_t num_bytes = kDataBytes) {
     ThreadRanks ranks(2, {.net = GetParam().net, .net_decorations = GetParam().decorations}, {0, 1});
     ranks.on_all([&](int rank) {
-      NetRank self(ranks.comm(rank));
+      NetRank self(ranks.comm(rank), num_bytes);
       body(self);
       EXPECT_TRUE(self.comm.barrier().ok());  // nobody goes while the other still writes to it
     });
@@ -95,23 +95,53 @@ TEST_P(Endpoint, ABareSignalFollowsTheDataOfItsContext) {
 
 // Much is on its way when the signal is posted, which is small and could be there before it.
 TEST_P(Endpoint, ABareSignalDoesNotOvertakeDataOfItsContext) {
-  on_both([](NetRank& self) {
-    constexpr uint64_t kRounds = 4, kPuts = 32, kBytes = kDataBytes / 2;
+  constexpr uint64_t kRounds = 4, kPuts = 32, kBytes = 256u << 10, kHalf = kPuts * kBytes;
+  const auto body = [&](NetRank& self) {
     for (uint64_t round = 1; round <= kRounds; ++round) {
-      std::memset(self.data(), int(round), 64);
+      const uint64_t last_bytes = round % 2 ? 8 : kBytes;
       if (self.comm.rank() == 0) {
-        for (uint64_t i = 0; i < kPuts; ++i) ASSERT_EQ(self.put(self.put_of(kBytes, 0, kBytes - 64)), NetPost::kPosted);
-        ASSERT_EQ(self.put(self.put_of(kDataBytes - 64, 0, round % 2 ? 64 : 8)), NetPost::kPosted);
+        std::memset(self.data(), int(round), kHalf);
+        for (uint64_t i = 0; i < kPuts; ++i) {
+          const uint64_t num_bytes = i + 1 < kPuts ? kBytes : last_bytes;
+          ASSERT_EQ(self.put(self.put_of(kHalf + i * kBytes, i * kBytes, num_bytes)), NetPost::kPosted);
+        }
         ASSERT_EQ(self.put(self.put_of(0, 0, 0, 0)), NetPost::kPosted);
         ASSERT_EQ(self.flush(), NetPost::kPosted);
       } else {
         ASSERT_TRUE(self.wait_signal(0, round));
-        ASSERT_EQ(self.data()[kDataBytes - 64], round);
-        ASSERT_EQ(self.data()[kBytes], round);
+        const uint8_t* begin = self.data() + kHalf;
+        const uint8_t* end = begin + kHalf - kBytes + last_bytes;
+        ASSERT_TRUE(std::all_of(begin, end, [&](uint8_t byte) { return byte == round; }));
       }
       ASSERT_TRUE(self.comm.barrier().ok());
     }
-  });
+  };
+  on_both(body, 2 * kHalf);
+}
+
+TEST_P(Endpoint, ACounterGrowsWhenAllOfTheSourceMayBeReused) {
+  constexpr uint64_t kRounds = 4, kHalf = 8u << 20;
+  const auto body = [&](NetRank& self) {
+    uint64_t counter = 0;
+    const auto count = [&] { return std::atomic_ref(counter).load(std::memory_order_acquire); };
+    for (uint64_t round = 1; round <= kRounds; ++round) {
+      if (self.comm.rank() == 0) {
+        std::memset(self.data(), int(round), kHalf);
+        NetPut put = self.put_of(kHalf, 0, kHalf, 0);
+        put.counter = &counter;
+        ASSERT_EQ(self.put(put), NetPost::kPosted);
+        const auto counted = [&] { return self.net.progress(), count() == round; };
+        ASSERT_EQ(wait_until(counted, Deadline::after_ns(30 * kSecond)), WaitResult::kReady);
+        std::memset(self.data(), 0xee, kHalf);
+      } else {
+        ASSERT_TRUE(self.wait_signal(0, round));
+        const uint8_t* begin = self.data() + kHalf;
+        ASSERT_TRUE(std::all_of(begin, begin + kHalf, [&](uint8_t byte) { return byte == round; }));
+      }
+      ASSERT_TRUE(self.comm.barrier().ok());
+    }
+  };
+  on_both(body, 2 * kHalf);
 }
 
 TEST_P(Endpoint, SignalsOfAnyValueAddUp) {
