@@ -84,6 +84,7 @@ class OfiEndpoint final : public NetEndpoint, private OfiRail::Owner {
     // Counters of puts whose pieces may complete in any order, each with how many writes must be delivered for it.
     std::deque<std::pair<uint64_t, uint64_t*>> due_counters;
     SignalOrder incoming;
+    std::atomic<bool> has_torn{false};  // writes of it are missing, which its signals would vouch for
   };
   struct Source {
     void* memory;
@@ -127,7 +128,9 @@ class OfiEndpoint final : public NetEndpoint, private OfiRail::Owner {
   // Release; pairs with the acquire in Gin::read_counter().
   static void count(uint64_t& counter) { std::atomic_ref<uint64_t>(counter).fetch_add(1, std::memory_order_release); }
   void apply(uint32_t rank, const Signal& signal);
+  void apply_ahead(uint32_t rank, const Signal& signal);
   void arrived(uint32_t rank, uint32_t sequence, const Signal& signal);
+  void find_torn();
 
   void on_write(const OfiRail& rail, uint64_t completion_data) override;
   void on_message(const OfiRail& rail, const SignalMessage& message) override;
@@ -160,6 +163,7 @@ class OfiEndpoint final : public NetEndpoint, private OfiRail::Owner {
   // them. Where it does not, all do, so that what is in flight bounds what arrives out of order.
   bool in_order_ = false;
   uint64_t max_piece_bytes_ = 0;
+  std::vector<uint32_t> early_;                     // whose writes came before one that precedes them, in order
   std::vector<Peer> peers_;                         // under the lock of the data, but for its atomics
   std::map<uint32_t, Region> regions_;              // written under both locks, read under one
   uint32_t num_words_ = 0;                          // given to regions so far
@@ -576,20 +580,37 @@ bool OfiEndpoint::progress() {
 bool OfiEndpoint::poll(Way& way) {
   bool any = false;
   for (const auto& rail : way.rails) any |= rail->poll(*this);
+  if (&way == &data_ && !early_.empty()) find_torn();
   return any;
+}
+
+// A provider may connect again by itself after a connection was reset. Writes that were in the old one and had not
+// asked whether they arrive are gone then, and the next one that asks would vouch for them. Here they are missed: on a
+// network that keeps the order nothing is late once everything that has come was looked at. At once, before a signal
+// comes that goes ahead because of that answer.
+void OfiEndpoint::find_torn() {
+  OfiRail& rail = *data_.rails[0];
+  for (size_t i = 0; i < early_.size(); ++i) {  // polling may find more
+    Peer& peer = peers_[early_[i]];
+    while (peer.incoming.has_gap() && rail.poll(*this)) continue;
+    if (!peer.incoming.has_gap()) continue;
+    peer.has_torn.store(true, std::memory_order_relaxed);
+    lose(int(early_[i]), text(describe(rail), ": writes are missing, as after a reset of the connection"));
+  }
+  early_.clear();
 }
 
 // What a peer says is not trusted: it names a rank, a number and a place, and each may be nonsense.
 void OfiEndpoint::on_write(const OfiRail& rail, uint64_t completion_data) {
   const CompletionData data = CompletionData::unpack(completion_data);
   if (is_data(rail)) arrived(data.rank, data.sequence, signal_of(data));
-  else apply(data.rank, signal_of(data));
+  else apply_ahead(data.rank, signal_of(data));
 }
 
 void OfiEndpoint::on_message(const OfiRail& rail, const SignalMessage& message) {
   const Signal signal{message.region, message.offset, message.value};
   if (is_data(rail)) arrived(message.rank, message.sequence, signal);
-  else apply(message.rank, signal);
+  else apply_ahead(message.rank, signal);
 }
 
 Signal OfiEndpoint::signal_of(const CompletionData& data) const {
@@ -606,10 +627,18 @@ Signal OfiEndpoint::signal_of(const CompletionData& data) const {
 
 void OfiEndpoint::arrived(uint32_t rank, uint32_t sequence, const Signal& signal) {
   const auto apply_due = [&](const Signal& due) { apply(rank, due); };
+  const bool had_gap = rank < peers_.size() && peers_[rank].incoming.has_gap();
   if (rank >= peers_.size() || !peers_[rank].incoming.arrive(sequence, signal, apply_due)) {
     fail(
         Status::remote(text("rank ", rank_, ": write ", sequence, " of rank ", rank, " came twice, or was never due")));
+  } else if (in_order_ && !had_gap && peers_[rank].incoming.has_gap()) {
+    early_.push_back(rank);
   }
+}
+
+void OfiEndpoint::apply_ahead(uint32_t rank, const Signal& signal) {
+  if (rank < peers_.size() && peers_[rank].has_torn.load(std::memory_order_relaxed)) return;
+  apply(rank, signal);
 }
 
 void OfiEndpoint::apply(uint32_t rank, const Signal& due) {

@@ -36,13 +36,17 @@ class BasicSignalOrder {
     Slot& slot = slots_[sequence % kWindow];
     if (slot.arrived) return false;
     slot = {true, signal};
+    ++num_held_;
     for (Slot* first = &slots_[next_ % kWindow]; first->arrived; first = &slots_[next_ % kWindow]) {
       if (first->signal.value != 0) apply(first->signal);
       first->arrived = false;
+      --num_held_;
       next_ = (next_ + 1) & kMask;
     }
     return true;
   }
+  // Has something arrived before one of its predecessors?
+  bool has_gap() const { return num_held_ > 0; }
 
  private:
   struct Slot {
@@ -52,7 +56,7 @@ class BasicSignalOrder {
   static constexpr uint32_t kMask = (1u << kBits) - 1;
   static_assert(kWindow <= kMask / 2 + 1 && (kWindow & (kWindow - 1)) == 0);
 
-  uint32_t next_ = 0;
+  uint32_t next_ = 0, num_held_ = 0;
   std::array<Slot, kWindow> slots_{};
 };
 using SignalOrder = BasicSignalOrder<kSequenceBits, kSequenceWindow>;

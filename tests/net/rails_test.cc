@@ -5,11 +5,13 @@
 #include <linux/tcp.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <filesystem>
+#include <random>
 
 #include "net/net_rank.hpp"
 #include "support/process_ranks.hpp"
@@ -25,8 +27,8 @@ auto join(const RankProcess& process) {
                               {.timeout_ns = kTimeoutNs, .node_id = process.rank, .net = "ofi"});
 }
 
-// Connections of this process over which so many bytes went out and were acknowledged.
-std::vector<int> busy_connections(uint64_t least_bytes) {
+// Connections of this process over which so many bytes went out and were acknowledged, or came in.
+std::vector<int> busy_connections(uint64_t least_bytes, bool inbound = false) {
   std::vector<int> found;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
     const std::string name = entry.path().filename();
@@ -35,7 +37,7 @@ std::vector<int> busy_connections(uint64_t least_bytes) {
     tcp_info info{};
     socklen_t num_bytes = sizeof(info);
     if (getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &num_bytes) != 0) continue;
-    if (info.tcpi_bytes_acked >= least_bytes) found.push_back(fd);
+    if ((inbound ? info.tcpi_bytes_received : info.tcpi_bytes_acked) >= least_bytes) found.push_back(fd);
   }
   return found;
 }
@@ -68,14 +70,15 @@ std::string lose_rail(const RankProcess& process) {
   if (const std::string wrong = put_much(self); !wrong.empty()) return wrong;
   if (const Status met = self.comm.barrier(); !met.ok()) return met.to_string();
   if (process.rank == 0) {
-    const std::vector<int> rails = busy_connections(4 * kLargeBytes);
-    if (rails.empty()) return "there is no rail to cut";
-    shutdown(rails.back(), SHUT_RDWR);
+    // Under a put each time: a connection that ends while nothing is under way is made anew, and nothing is lost.
     const auto refused = [&] {
+      const NetPost result = self.net.put(self.put_of(0, 0, kDataBytes, 0));
+      const std::vector<int> rails = busy_connections(kLargeBytes);
+      if (!rails.empty()) shutdown(rails.back(), SHUT_RDWR);
       self.net.progress();
-      return self.net.put(self.put_of(0, 0, kDataBytes, 0)) == NetPost::kFailed;
+      return result == NetPost::kFailed;
     };
-    if (wait_until(refused, Deadline::after_ns(10 * kSecond)) != WaitResult::kReady) return "puts go on";
+    if (wait_until(refused, Deadline::after_ns(kTimeoutNs)) != WaitResult::kReady) return "puts go on";
     if (self.net.usable(1)) return "rank 1 is taken for usable";
     NetPut signal = self.put_of(0, 0, 0, 1);
     signal.context = kNoContext;
@@ -84,6 +87,66 @@ std::string lose_rail(const RankProcess& process) {
   }
   const Status met = self.comm.barrier();  // the host's: that way is another
   return met.ok() ? "" : met.to_string();
+}
+
+// As when a connection is reset: both ends learn that it ended, and what was not read is gone.
+void tear(int fd) {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends) != 0) return;
+  dup2(ends[0], fd);
+  close(ends[0]);
+  close(ends[1]);
+}
+
+// Rank 1 tears connections, with what it has not read of them, while rank 0 sends small puts whose completions say
+// nothing about the target, then a large one that tells when it is there, and a signal that follows them all. The
+// provider may connect again by itself.
+std::string lose_bytes(const RankProcess& process) {
+  constexpr uint64_t kRounds = 300, kSmallPuts = 32, kSmallBytes = 4096;
+  const auto comm = join(process);
+  if (!comm.ok()) return comm.status().to_string();
+  NetRank self(*comm.value());
+  std::minstd_rand random(7);
+  const auto end = [&](uint64_t round) {
+    self.comm.abort("bytes were lost");
+    std::printf("ended in round %lu: %s\n", static_cast<unsigned long>(round), self.net.error().to_string().c_str());
+    return "";
+  };
+  const auto is_over = [&] { return !self.net.usable(self.peer()) || self.comm.aborted(); };
+  for (uint64_t round = 1; round <= kRounds; ++round) {
+    if (process.rank == 0) {
+      std::memset(self.data(), int(round % 251), kSmallPuts * kSmallBytes);
+      for (uint64_t i = 0; i < kSmallPuts; ++i) {
+        if (self.put(self.put_of(i * kSmallBytes, i * kSmallBytes, kSmallBytes)) != NetPost::kPosted) return end(round);
+      }
+      // Time for the provider to notice that a connection ended: then it makes another one for the next put.
+      wait_until([&] { return self.net.progress(), false; }, Deadline::after_ns(random() % (20 * kMillisecond)));
+      const uint64_t large_at = kDataBytes / 2;
+      if (self.put(self.put_of(large_at, large_at, kDataBytes / 2)) != NetPost::kPosted) return end(round);
+      if (self.flush() != NetPost::kPosted || is_over()) return end(round);
+      if (self.put(self.put_of(0, 0, 0, 0)) != NetPost::kPosted) return end(round);
+      const auto answered = [&] { return self.net.progress(), self.signal(1) >= round || is_over(); };
+      if (wait_until(answered, Deadline::after_ns(kTimeoutNs)) != WaitResult::kReady) return "nobody noticed";
+      if (is_over()) return end(round);
+    } else {
+      uint64_t patience = round % 4 == 0 ? random() % 256 : ~uint64_t{0};
+      const auto came = [&] {
+        if (patience-- == 0) {
+          for (const int fd : busy_connections(kLargeBytes / 2, true)) tear(fd);
+        }
+        self.net.progress();
+        return self.signal(0) >= round || is_over();
+      };
+      if (wait_until(came, Deadline::after_ns(kTimeoutNs)) != WaitResult::kReady) return "nobody noticed";
+      if (self.signal(0) < round) return end(round);
+      const uint8_t* begin = self.data();
+      if (!std::all_of(begin, begin + kSmallPuts * kSmallBytes, [&](uint8_t byte) { return byte == round % 251; })) {
+        return "wrong bytes";
+      }
+      if (self.put(self.put_of(0, 0, 0, 1)) != NetPost::kPosted) return end(round);
+    }
+  }
+  return "";
 }
 
 std::string only_join(const RankProcess& process) {
@@ -135,11 +198,18 @@ TEST(Rails, OneThatEndsLosesThePeer) {
   expect_in(run("lose_rail", "lo", "lo")[0], "rank 0: the network lost rank 1: data rail 1 (provider tcp");
 }
 
+TEST(Rails, NoSignalComesAheadOfBytesThatAreLost) {
+  for (const std::string interfaces : {"lo", "lo,lo"}) {
+    for (const std::string& output : run("lose_bytes", interfaces, interfaces)) expect_in(output, "ended in round");
+  }
+}
+
 }  // namespace
 }  // namespace switchyard::testing
 
 int main(int argc, char** argv) {
   using namespace switchyard::testing;
-  return process_ranks_main(argc, argv,
-                            {{"share_data", share_data}, {"lose_rail", lose_rail}, {"only_join", only_join}});
+  return process_ranks_main(
+      argc, argv,
+      {{"share_data", share_data}, {"lose_rail", lose_rail}, {"lose_bytes", lose_bytes}, {"only_join", only_join}});
 }

@@ -43,7 +43,9 @@ TEST(SignalOrder, HoldsBackWhatComesBeforeItsPredecessors) {
   EXPECT_TRUE(order.arrive(2, {1, 0, 30}, std::ref(applied)));
   EXPECT_TRUE(order.arrive(1, {1, 0, 0}, std::ref(applied)));  // a write without a signal counts, too
   EXPECT_TRUE(applied.values.empty());
+  EXPECT_TRUE(order.has_gap());
   EXPECT_TRUE(order.arrive(0, {1, 0, 10}, std::ref(applied)));
+  EXPECT_FALSE(order.has_gap());
   EXPECT_EQ(applied.values, (std::vector<uint64_t>{10, 30}));
 }
 
