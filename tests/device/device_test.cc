@@ -124,6 +124,19 @@ TEST_P(DeviceApi, ABareSignalReachesItsContextOnly) {
   });
 }
 
+// Bytes that a stuck peer does not take are in flight for ever.
+TEST(Waiting, EndsInTimeAlsoWhileTheNetworkIsBusy) {
+  constexpr NetCalls kBusy{nullptr, nullptr, nullptr, [](void*) { return true; }, nullptr};
+  const HostPlatform platform{};
+  int target = 0;
+  const NetPath net{.target = &target, .calls = &kBusy};
+  uint32_t abort = 0;
+  const auto never = [&] { return platform.net_progress(net), false; };
+  const uint64_t begin_ns = now_ns();
+  EXPECT_FALSE(switchyard::wait_until(platform, never, 20 * kMillisecond, &abort));
+  EXPECT_GE(now_ns() - begin_ns, 20 * kMillisecond);
+}
+
 INSTANTIATE_TEST_SUITE_P(Topologies, DeviceApi,
                          ::testing::Values(Nodes{"one", {0}}, Nodes{"two_on_one_node", {0, 0}},
                                            Nodes{"eight_on_one_node", {0, 0, 0, 0, 0, 0, 0, 0}},
