@@ -1,25 +1,17 @@
 // The C++ face over Collectives: Status becomes an exception here and nowhere below.
 #include "coll/collectives.hpp"
+#include "comm/face.hpp"
 #include "switchyard/coll.hpp"
 
 namespace switchyard::coll {
 namespace {
 
-void check(const Status& status) {
-  if (!status.ok()) throw Error(status);
-}
-
-std::unique_ptr<Collectives> make(Communicator& comm) {
-  auto made = Collectives::create(comm);
-  check(made.status());
-  return std::move(made).value();
-}
-
-StreamRef ref(const HostStream& stream) { return {stream.internal()}; }
+using face::check;
+using face::ref;
 
 }  // namespace
 
-CollGroup::CollGroup(const Comm& comm) : collectives_(make(comm.internal())) {}
+CollGroup::CollGroup(const Comm& comm) : collectives_(face::take(Collectives::create(comm.internal()))) {}
 CollGroup::~CollGroup() = default;
 CollGroup::CollGroup(CollGroup&&) noexcept = default;
 

@@ -1,5 +1,5 @@
 // The C++ face over the internal classes: Status becomes an exception here and nowhere below.
-#include "switchyard/comm.hpp"
+#include "comm/face.hpp"
 
 #include <cstring>
 #include <map>
@@ -17,15 +17,8 @@
 namespace switchyard {
 namespace {
 
-void check(const Status& status) {
-  if (!status.ok()) throw Error(status);
-}
-
-template <class T>
-T take(Result<T> result) {
-  check(result.status());
-  return std::move(result).value();
-}
+using face::check;
+using face::take;
 
 std::unique_ptr<Communicator> join(const EnvGetter& environment) {
   const LaunchEnv launch = take(read_launch_env(environment));

@@ -211,19 +211,26 @@ TEST_P(HtMasks, MakeAnUpdateFailThatARankLeavesInTheMiddle) {
   });
 }
 
+// ---- some cases by hand ----
+
+oracle::HtCase small_case(int num_ranks, int num_experts, int max_tokens, int budget, std::vector<int> node_of_rank = {}) {
+  oracle::HtShape shape;
+  shape.num_ranks = num_ranks;
+  shape.num_experts = num_experts;
+  shape.topk = 2;
+  shape.hidden = 16;
+  shape.max_tokens = max_tokens;
+  shape.node_of_rank = std::move(node_of_rank);
+  oracle::HtCase c =
+      oracle::make_ht_case(kSeed, shape, oracle::Routing::kUniform, oracle::Fill::kFull, oracle::Budget::kEager);
+  c.budget = budget;
+  return c;
+}
+
 // Rank 0 has nothing to do with rank 3, but for the sums of rank 2, which lack what rank 3 should have added.
 TEST(HtMaskedSums, SayThatTheyLackWhatAMissingRankShouldHaveAdded) {
   const int victim = 3;
-  oracle::HtShape shape;
-  shape.num_ranks = 4;
-  shape.num_experts = 4;
-  shape.topk = 2;
-  shape.hidden = 16;
-  shape.max_tokens = 3;
-  shape.node_of_rank = {0, 0, 1, 1};
-  oracle::HtCase c =
-      oracle::make_ht_case(kSeed, shape, oracle::Routing::kUniform, oracle::Fill::kFull, oracle::Budget::kEager);
-  c.budget = 12;
+  oracle::HtCase c = small_case(4, 4, 3, 12, {0, 0, 1, 1});
   // Rank 0 needs experts 2 and 3 of the other node; nobody else needs anything of rank 3, nor has it tokens to send.
   for (auto& entries : c.topk_idx) std::fill(entries.begin(), entries.end(), -1);
   for (size_t token = 0; token < 3; ++token) {
@@ -246,15 +253,7 @@ TEST(HtMaskedSums, SayThatTheyLackWhatAMissingRankShouldHaveAdded) {
 
 // Rank 1 can't follow its plan, which its caller learns from the dispatch: what it combines then is not worth adding up.
 TEST(HtMaskedResults, OfARankWithAStalePlanAreNotUsed) {
-  oracle::HtShape shape;
-  shape.num_ranks = 3;
-  shape.num_experts = 3;
-  shape.topk = 2;
-  shape.hidden = 16;
-  shape.max_tokens = 5;
-  oracle::HtCase c =
-      oracle::make_ht_case(kSeed, shape, oracle::Routing::kUniform, oracle::Fill::kFull, oracle::Budget::kEager);
-  c.budget = 30;
+  oracle::HtCase c = small_case(3, 3, 5, 30);
   const HtScenario scenario = make_masked_ht_scenario(kSeed, c, masks_of_pairs(3, 0));
   ThreadRanks ranks(3, {}, {0, 0, 0});
   on_mask_ranks<HtMaskRank>(ranks, scenario, kImpatient, [&](HtMaskRank& self, int rank) {
@@ -272,15 +271,7 @@ TEST(HtMaskedResults, OfARankWithAStalePlanAreNotUsed) {
 
 // A rank that is masked is no reason to keep back what is wrong with an operation.
 TEST(HtMaskedFaults, AreToldAfterSomebodyWasMasked) {
-  oracle::HtShape shape;
-  shape.num_ranks = 2;
-  shape.num_experts = 4;
-  shape.topk = 2;
-  shape.hidden = 16;
-  shape.max_tokens = 3;
-  oracle::HtCase c =
-      oracle::make_ht_case(kSeed, shape, oracle::Routing::kUniform, oracle::Fill::kFull, oracle::Budget::kEager);
-  c.budget = 12;
+  oracle::HtCase c = small_case(2, 4, 3, 12);
   const HtScenario without = make_masked_ht_scenario(kSeed, c, everyone_masks(2, 1));
   ThreadRanks ranks(2, {}, {0, 0});
   on_mask_ranks<HtMaskRank>(ranks, without, kImpatient, [&](HtMaskRank& self, int rank) {
