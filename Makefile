@@ -15,6 +15,8 @@ BUILD_DIR ?= build
 BUILD_TYPE ?= RelWithDebInfo
 PREFIX ?= /usr/local
 JOBS ?= $(shell nproc)
+# Many tests wait for deadlines: one more than there are cores keeps the cores busy.
+TEST_JOBS ?= $(shell expr $(JOBS) + 1)
 CMAKE_ARGS ?=
 BENCH_ARGS ?=
 
@@ -33,7 +35,7 @@ build: setup
 test: build
 	scripts/sanitizers.sh build
 	scripts/fuzz.sh build
-	@ctest --test-dir $(BUILD_DIR) -j2 --output-on-failure --label-exclude '^soak$$'
+	@ctest --test-dir $(BUILD_DIR) -j $(TEST_JOBS) --output-on-failure --label-exclude '^soak$$'
 
 test-integrations: build
 	scripts/integrations.sh $(BUILD_DIR)

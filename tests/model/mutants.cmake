@@ -50,7 +50,7 @@ function(switchyard_mutant name header scenario faults old new)
   target_link_libraries(model_mutant_${name} PRIVATE switchyard_flags)
   target_compile_definitions(model_mutant_${name} PRIVATE SWITCHYARD_MUTANT_FUNCTION=mutant_${name}
     SWITCHYARD_MUTANT_TAG=${tag} SWITCHYARD_MUTANT_PARTS=${parts})
-  target_compile_options(model_mutant_${name} PRIVATE -O1 -g0 -w)  # there are many, and they are not to be fixed
+  target_compile_options(model_mutant_${name} PRIVATE -O0 -g0 -w)  # there are many, and they are not to be fixed
 
   set(SWITCHYARD_MUTANTS ${SWITCHYARD_MUTANTS} $<TARGET_OBJECTS:model_mutant_${name}> PARENT_SCOPE)
   string(APPEND SWITCHYARD_MUTANT_LIST "SWITCHYARD_MUTANT(${name}, \"${scenario}\", \"${faults}\")\n")
