@@ -30,19 +30,16 @@ Result<std::string> own_path() {
 std::string job_path(const std::string& folder) { return folder + "/job.json"; }
 std::string result_path(const std::string& folder) { return folder + "/result.json"; }
 
-Communicator::Options options_for([[maybe_unused]] const bench::EpSpec& spec) {
-#if defined(SWITCHYARD_HAVE_CUDA)
-  if (spec.platform == "cuda") {
-    // Ranks wait for each other inside kernels: each stream needs a hardware queue of its own. Read when CUDA starts.
-    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
-    return {.runtime = &cuda_runtime()};
-  }
-#endif
-  return {};
+Result<Communicator::Options> options_for(const bench::EpSpec& spec) {
+  if (spec.platform != "cuda") return Communicator::Options{};
+  // Ranks wait for each other inside kernels: each stream needs a hardware queue of its own. Read when CUDA starts.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
+  SWITCHYARD_ASSIGN(Runtime* runtime, find_runtime({DeviceKind::kCuda}));
+  return Communicator::Options{.runtime = runtime};
 }
 
 Result<nlohmann::json> run_as_threads(const bench::EpSpec& spec) {
-  const Communicator::Options options = options_for(spec);
+  SWITCHYARD_ASSIGN(const Communicator::Options options, options_for(spec));
   SWITCHYARD_ASSIGN(const UniqueId id, create_unique_id());
   std::vector<std::optional<Result<nlohmann::json>>> results(size_t(spec.ranks));
   std::vector<std::thread> threads;

@@ -18,6 +18,8 @@ namespace {
 
 // A process that left its rank's group may hold the pipes open for ever; the job waits no longer than this for it.
 constexpr uint64_t kDrainNs = kSecond;
+// The first rank to end is often one that heard of another's failure: that one is to say what it was before it is asked to end.
+constexpr uint64_t kLastWordsNs = 300 * kMillisecond;
 
 // One of the two output streams of a rank, on its way to ours of the same kind.
 struct Stream {
@@ -121,7 +123,7 @@ class Job {
     for (const OutputQueue* queue : {&output_, &error_}) {
       if (!queue->empty()) entries.push_back({queue->fd(), POLLOUT, 0});
     }
-    const Deadline next = std::min({spec_.deadline, kill_at_, drain_by_},
+    const Deadline next = std::min({spec_.deadline, ask_at_, kill_at_, drain_by_},
                                    [](const Deadline& a, const Deadline& b) { return a.at_ns() < b.at_ns(); });
     // What was woken for is found out by asking each source, so the answer itself is not needed; errors are retried.
     poll(entries.data(), entries.size(), next.remaining_ms());
@@ -139,7 +141,8 @@ class Job {
       any_failed_ = true;
       if (ending()) continue;
       say(text("rank ", i, " ", report->reason, num_alive() > 0 ? text("; ending ", names_alive()) : ""));
-      end_all(report->exit_code, SIGTERM);
+      cause_ = report->exit_code;
+      ask_at_ = Deadline::after_ns(kLastWordsNs);
     }
   }
 
@@ -155,6 +158,7 @@ class Job {
   }
 
   void on_time() {
+    if (ask_at_.expired()) ask_all(SIGTERM);
     if (kill_at_.expired()) {
       if (num_alive() > 0) say(text(names_alive(), " did not end in time after being asked to; killing"));
       kill_all();
@@ -177,7 +181,11 @@ class Job {
 
   void end_all(int exit_code, int signal_number) {
     cause_ = exit_code;
+    ask_all(signal_number);
+  }
+  void ask_all(int signal_number) {
     for (const ChildProcess& rank : ranks_) rank.send(signal_number);
+    ask_at_ = Deadline::never();
     kill_at_ = Deadline::after_ns(spec_.grace_ns);
   }
   void kill_all() {
@@ -197,7 +205,7 @@ class Job {
   bool interrupted_ = false;     // the cause was a signal to us
   bool any_failed_ = false;
   bool given_up_ = false;  // output that nobody takes is dropped
-  Deadline kill_at_ = Deadline::never(), drain_by_ = Deadline::never();
+  Deadline ask_at_ = Deadline::never(), kill_at_ = Deadline::never(), drain_by_ = Deadline::never();
 };
 
 }  // namespace

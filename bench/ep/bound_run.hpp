@@ -43,7 +43,7 @@ class EpBound {
 
  private:
   explicit EpBound(const EpRank& rank) : runtime_(rank.comm().runtime()), stream_(rank.stream_ref()) {}
-  bool on_device() const { return runtime_.kind() != Runtime::Kind::kHost; }
+  bool on_device() const { return runtime_.device().kind != DeviceKind::kHost; }
   Status prepare_device(const EpRank& rank);
   Status copy_on_device(size_t num_bytes) const;
   // `windows`: load and store reach the outputs of the ranks of a node.

@@ -24,7 +24,7 @@ class Buffer {
     const size_t allocated_bytes = std::max<size_t>(num_bytes, 64);
     SWITCHYARD_ASSIGN(void* memory, comm.runtime().allocate(allocated_bytes));
     std::unique_ptr<Buffer> buffer(new Buffer(comm, static_cast<std::byte*>(memory), num_bytes));
-    if (comm.runtime().kind() != Runtime::Kind::kHost) {
+    if (comm.runtime().device().kind != DeviceKind::kHost) {
       buffer->copy_.resize(allocated_bytes);
       buffer->host_ = buffer->copy_.data();
     }

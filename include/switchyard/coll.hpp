@@ -28,19 +28,19 @@ class CollGroup {
   CollGroup(CollGroup&&) noexcept;
 
   // num_elements: of each rank. In place: `in` is this rank's place in `out`.
-  void all_gather(const void* in, void* out, size_t num_elements, DType dtype, const HostStream& stream);
+  void all_gather(const void* in, void* out, size_t num_elements, DType dtype, StreamRef stream);
   // In place: in == out.
-  void all_reduce(const void* in, void* out, size_t num_elements, DType dtype, ReduceOp op, const HostStream& stream);
+  void all_reduce(const void* in, void* out, size_t num_elements, DType dtype, ReduceOp op, StreamRef stream);
   // `out` gets this rank's share of num_elements. In place: it is that share of `in`.
   void reduce_scatter(const void* in, void* out, size_t num_elements, DType dtype, ReduceOp op,
-                      const HostStream& stream);
+                      StreamRef stream);
   // In place at the root: in == out. `in` of other ranks is not used.
-  void broadcast(const void* in, void* out, size_t num_elements, DType dtype, int root, const HostStream& stream);
+  void broadcast(const void* in, void* out, size_t num_elements, DType dtype, int root, StreamRef stream);
   // num_elements: between each two ranks, side by side in the order of ranks. In place: in == out.
-  void all_to_all(const void* in, void* out, size_t num_elements, DType dtype, const HostStream& stream);
+  void all_to_all(const void* in, void* out, size_t num_elements, DType dtype, StreamRef stream);
   // One part for each rank, read before the call returns. No overlap of in and out, nor of parts of `out`.
   void all_to_all_v(const void* in, std::span<const Part> sent, void* out, std::span<const Part> received, DType dtype,
-                    const HostStream& stream);
+                    StreamRef stream);
 
  private:
   std::unique_ptr<Collectives> collectives_;

@@ -1,4 +1,4 @@
-// The C++ face of the runtime: communicators, symmetric memory, streams.
+// The C++ face of the runtime: communicators and symmetric memory.
 //
 //   switchyard::Comm comm = switchyard::Comm::from_environment();      // switchyard run, mpirun, torchrun, Slurm
 //   switchyard::SymmetricMemory memory(comm, num_bytes);               // every rank; reachable from every rank's kernels
@@ -14,18 +14,17 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <string>
 
 #include "switchyard/device/comm.hpp"
+#include "switchyard/device_id.hpp"
 #include "switchyard/status.hpp"
+#include "switchyard/stream.hpp"
 
 namespace switchyard {
 
 class Communicator;
-class HostPlatform;
-class Stream;
 class Window;
 
 // What one rank makes and all ranks need to find each other. It holds the key of the job: keep it private.
@@ -34,13 +33,15 @@ UniqueIdBytes make_unique_id();
 
 class Comm {
  public:
-  // COLLECTIVE. Rank, size and meeting point from the launcher's environment (docs/env.md).
-  static Comm from_environment();
+  // COLLECTIVE. Rank, size and meeting point from the launcher's environment (docs/env.md). What runs on the ranks of a communicator runs
+  // on their devices, all of one kind; tensors and streams must be of that device.
+  static Comm from_environment(DeviceId device = {});
   // COLLECTIVE. The ranks meet at `store`: file:///absolute/path, or tcp://host:port of rank 0's host, which beyond loopback needs
   // the job's key.
-  static Comm from_store(const std::string& store, int rank, int num_ranks, const std::string& job_key = "");
+  static Comm from_store(const std::string& store, int rank, int num_ranks, const std::string& job_key = "",
+                         DeviceId device = {});
   // COLLECTIVE. BLOCKING: until every rank came, at most SWITCHYARD_TIMEOUT_MS.
-  Comm(const UniqueIdBytes& id, int rank, int num_ranks);
+  Comm(const UniqueIdBytes& id, int rank, int num_ranks, DeviceId device = {});
   ~Comm();
   Comm(Comm&&) noexcept;
   Comm& operator=(Comm&&) noexcept;
@@ -48,6 +49,7 @@ class Comm {
   int rank() const;
   int num_ranks() const;
   int num_nodes() const;
+  DeviceId device() const;
 
   // COLLECTIVE. Ranks of one colour, ordered by (key, rank). REQUIRES  color >= 0.
   Comm split(int color, int key) const;
@@ -61,6 +63,9 @@ class Comm {
   void abort(const std::string& reason) const;
   // Throws what ended this communicator, if anything did.
   void check_async_error() const;
+  // BLOCKING  until everything posted to a stream of this communicator's device so far has run, at most timeout_ns. Says
+  // whether it has; throws what is wrong with the device.
+  bool wait_for(StreamRef stream, uint64_t timeout_ns) const;
   // Streams that the calling thread makes from now on are pinned as this rank's (SWITCHYARD_PIN). The thread that made the
   // communicator needs no call.
   void claim_thread() const;
@@ -82,6 +87,7 @@ class SymmetricMemory {
 
   void* data() const { return data_; }
   size_t size() const { return num_bytes_; }
+  DeviceId device() const;
   WindowView view() const;
   const Window& window() const { return *window_; }
 
@@ -90,31 +96,6 @@ class SymmetricMemory {
   void* data_;
   size_t num_bytes_;
   Window* window_;
-};
-
-// An in-order queue with its own worker thread: what a CUDA stream is, on a CPU.
-class HostStream {
- public:
-  HostStream();
-  ~HostStream();
-  HostStream(HostStream&&) noexcept;
-
-  // Runs the kernel on the worker, after everything launched before. BLOCKING  never.
-  void launch(std::function<void(const HostPlatform&)> kernel);
-  // BLOCKING  until everything launched so far has run, at most timeout_ns; throws what failed.
-  void synchronize(uint64_t timeout_ns = 60'000'000'000);
-  // BLOCKING  as synchronize(), but says whether everything has run, and throws nothing.
-  bool wait_for(uint64_t timeout_ns);
-  // The first failure so far, which synchronize() throws again and again until somebody takes it.
-  Status take_error();
-  // How many tasks this stream was ever given (an operation is one or a few), and how many of these have run.
-  uint64_t num_posted() const;
-  uint64_t num_completed() const;
-
-  Stream* internal() const { return stream_.get(); }
-
- private:
-  std::unique_ptr<Stream> stream_;
 };
 
 }  // namespace switchyard

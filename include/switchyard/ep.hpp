@@ -45,9 +45,9 @@ class EpGroup {
   size_t memory_bytes() const;
 
   // Masks (docs/errors.md); the group must have been made with enable_mask.
-  void mask_query(int32_t* device_mask, const HostStream& stream);
-  void mask_update(const int32_t* host_mask, const HostStream& stream);
-  void mask_clean(const HostStream& stream);
+  void mask_query(int32_t* device_mask, StreamRef stream);
+  void mask_update(const int32_t* host_mask, StreamRef stream);
+  void mask_clean(StreamRef stream);
   bool async_error() const;
   void error_clear();
 
@@ -69,11 +69,11 @@ class EpHandle {
   // Low latency: remembers where the indices are, and dispatch and combine read them in stream order.
   void update(const Tensor& topk_idx);
   // High throughput: COLLECTIVE, in stream order. Plans where every row goes, and writes the counters that `info` names.
-  void update(const Tensor& topk_idx, const LayoutInfo& info, const HostStream& stream);
-  void dispatch(const DispatchArgs& args, const HostStream& stream);
-  void combine(const CombineArgs& args, const HostStream& stream);
+  void update(const Tensor& topk_idx, const LayoutInfo& info, StreamRef stream);
+  void dispatch(const DispatchArgs& args, StreamRef stream);
+  void combine(const CombineArgs& args, StreamRef stream);
   // The receive half of the oldest staged operation; without one, nothing.
-  void complete(const HostStream& stream);
+  void complete(StreamRef stream);
 
  private:
   std::unique_ptr<Handle> handle_;
@@ -85,10 +85,11 @@ struct BatchShape {
   int num_experts;
   DType dtype;
 };
-// Throws, naming what is wrong, unless x is [tokens, hidden], topk_idx [tokens, topk] int32 or int64 with nothing but -1 and numbers of
-// experts, and topk_weights [tokens, topk] float32. Operations find all that out, too; but bad indices only when the other ranks have got
-// this one's rows already. REQUIRES  memory of the host.
+// Throws, naming what is wrong, unless x is [tokens, hidden], topk_idx [tokens, topk] int32 or int64, and topk_weights [tokens, topk] float32.
 void check_batch(const Tensor& x, const Tensor& topk_idx, const Tensor& topk_weights, const BatchShape& shape);
+// Throws unless the indices are nothing but -1 and numbers of experts. Operations find that out, too, but only when the other ranks have got
+// this one's rows already. REQUIRES  memory of the host, and what check_batch() let pass.
+void check_indices(const Tensor& topk_idx, int num_experts);
 
 // Multiplies each row by its weight: float32 weights [rows], tokens [rows, hidden] of FP32, FP16 or BF16, in place where out is tokens.
 // Computed in FP32 and rounded once. What a caller owes to a high-throughput combine.

@@ -122,31 +122,56 @@ auto interruptible(Call call, const std::function<void()>& end_early) -> decltyp
   return result.get();
 }
 
+using PyComm = Owned<Comm>;
+using PyMemory = Owned<SymmetricMemory>;
+
 // A tensor and what keeps its memory alive.
 struct PyTensor {
   ep::Tensor tensor;
   py::object owner = py::none();
   bool writable = true;
+  std::optional<DeviceKind> device{};  // none: nobody said
 };
 
-// An in-order queue, and the Python objects that what is queued still uses.
+// Refuses memory of another device than the communicator's, which a kernel could not touch.
+inline void expect_on(DeviceKind device, const PyTensor& tensor, const char* name) {
+  if (!tensor.device || *tensor.device == device) return;
+  const char* places[] = {"the host's memory", "a GPU's memory"};
+  throw Error(Status::invalid_argument(text(name, " is in ", places[int(*tensor.device)], ", this communicator needs ",
+                                            places[int(device)], " (init(device=...))")));
+}
+
+// Where operations are queued.
 class PyStream {
  public:
-  PyStream() : stream_("stream", std::make_unique<HostStream>()) {}
-
-  const std::shared_ptr<HostStream>& share() const { return stream_.share(); }
-  HostStream* operator->() const { return share().get(); }
-  bool closed() const { return stream_.closed(); }
-
+  virtual ~PyStream() = default;
+  // The stream, and what keeps it while others use it without the GIL.
+  struct Target {
+    StreamRef stream;
+    std::shared_ptr<const void> alive;
+  };
+  virtual Target target() const = 0;
   // The objects stay alive until everything posted so far has run. REQUIRES  the GIL.
-  void hold(std::vector<py::object> objects);
-  void release_finished();
+  virtual void hold(std::vector<py::object> objects) = 0;
   // BLOCKING  until everything posted so far has run; throws what failed since the last time. No limit: operations have
   // their own.
-  void synchronize(std::optional<double> timeout_s);
-  bool idle() const { return stream_.closed() || stream_->num_completed() == stream_->num_posted(); }
+  virtual void synchronize(std::optional<double> timeout_s) = 0;
+  virtual bool idle() const = 0;
   // BLOCKING  until it is idle.
-  void close() {
+  virtual void close() = 0;
+};
+
+// The library's own, on CPUs.
+class PyHostStream final : public PyStream {
+ public:
+  PyHostStream() : stream_("stream", std::make_unique<HostStream>()) {}
+
+  const std::shared_ptr<HostStream>& share() const { return stream_.share(); }
+  Target target() const override { return {*share(), share()}; }
+  void hold(std::vector<py::object> objects) override;
+  void synchronize(std::optional<double> timeout_s) override;
+  bool idle() const override { return stream_.closed() || stream_->num_completed() == stream_->num_posted(); }
+  void close() override {
     {
       const Released released;
       stream_.reset();
@@ -155,6 +180,8 @@ class PyStream {
   }
 
  private:
+  void release_finished();
+
   struct Held {
     uint64_t num_posted;
     std::vector<py::object> objects;
@@ -163,8 +190,23 @@ class PyStream {
   std::deque<Held> held_;
 };
 
-using PyComm = Owned<Comm>;
-using PyMemory = Owned<SymmetricMemory>;
+// One of CUDA that the caller has. Who frees a tensor gives its memory to later work of the stream it was made on, as
+// everywhere with CUDA: so nothing is held.
+class PyCudaStream final : public PyStream {
+ public:
+  PyCudaStream(const PyComm& comm, uintptr_t stream)
+      : comm_(comm.share()), stream_{reinterpret_cast<void*>(stream)} {}  // NOLINT: a handle's number
+
+  Target target() const override { return {stream_, nullptr}; }
+  void hold(std::vector<py::object> /*objects*/) override {}
+  void synchronize(std::optional<double> timeout_s) override;
+  bool idle() const override { return comm_->wait_for(stream_, 0); }
+  void close() override {}
+
+ private:
+  std::shared_ptr<Comm> comm_;
+  StreamRef stream_;
+};
 
 // End a wait of this communicator: what else would, the user no longer wants to wait for.
 inline std::function<void()> aborting(const PyComm& comm) {

@@ -9,12 +9,12 @@
 
 namespace switchyard::python {
 
-void PyStream::hold(std::vector<py::object> objects) {
+void PyHostStream::hold(std::vector<py::object> objects) {
   release_finished();
   held_.push_back({stream_->num_posted(), std::move(objects)});
 }
 
-void PyStream::release_finished() {
+void PyHostStream::release_finished() {
   const uint64_t completed = stream_->num_completed();
   while (!held_.empty() && held_.front().num_posted <= completed) {
     const Held finished = std::move(held_.front());  // off the list first: what goes may run Python code
@@ -22,31 +22,51 @@ void PyStream::release_finished() {
   }
 }
 
-void PyStream::synchronize(std::optional<double> timeout_s) {
+namespace {
+
+// Calls wait(nanoseconds) until it returns true, and between the calls lets Python's signal handlers run.
+template <class Wait>
+void wait_in_slices(std::optional<double> timeout_s, const Wait& wait, const std::function<std::string()>& missing) {
   using Clock = std::chrono::steady_clock;
-  const std::shared_ptr<HostStream> shared = stream_.share();
-  HostStream& stream = *shared;
-  const uint64_t goal = stream.num_posted();
   const Clock::time_point begin = Clock::now();
-  while (stream.num_completed() < goal) {
+  for (;;) {
     auto slice = std::chrono::duration_cast<std::chrono::nanoseconds>(kSlice);
     if (timeout_s) {
       const std::chrono::duration<double> left(*timeout_s -
                                                std::chrono::duration<double>(Clock::now() - begin).count());
-      if (left.count() <= 0) {
-        throw TimedOut(
-            text(goal - stream.num_completed(), " of the stream's tasks have not run within ", *timeout_s, " s"));
-      }
+      if (left.count() <= 0) throw TimedOut(text(missing(), " within ", *timeout_s, " s"));
       slice = std::min(slice, std::chrono::duration_cast<std::chrono::nanoseconds>(left) + std::chrono::nanoseconds(1));
     }
+    bool done = false;
     {
       const Released released;
-      stream.wait_for(uint64_t(slice.count()));
+      done = wait(uint64_t(slice.count()));
     }
     check_signals();
+    if (done) return;
   }
+}
+
+}  // namespace
+
+void PyHostStream::synchronize(std::optional<double> timeout_s) {
+  const std::shared_ptr<HostStream> shared = stream_.share();
+  HostStream& stream = *shared;
+  const uint64_t goal = stream.num_posted();
+  const auto wait = [&](uint64_t timeout_ns) {
+    stream.wait_for(timeout_ns);
+    return stream.num_completed() >= goal;
+  };
+  const auto missing = [&] { return text(goal - stream.num_completed(), " of the stream's tasks have not run"); };
+  if (stream.num_completed() < goal) wait_in_slices(timeout_s, wait, missing);
   if (!stream_.closed()) release_finished();  // another thread may have closed it meanwhile
   if (const Status failed = stream.take_error(); !failed.ok()) throw Error(failed);
+}
+
+void PyCudaStream::synchronize(std::optional<double> timeout_s) {
+  wait_in_slices(
+      timeout_s, [&](uint64_t timeout_ns) { return comm_->wait_for(stream_, timeout_ns); },
+      [] { return std::string("the CUDA stream has not finished"); });
 }
 
 namespace {
@@ -57,23 +77,23 @@ PyComm joined(std::unique_ptr<Comm> comm) {
   return PyComm("communicator", std::move(comm));
 }
 
-PyComm from_environment() {
-  return joined(interruptible([] { return std::make_unique<Comm>(Comm::from_environment()); }, {}));
+PyComm from_environment(DeviceId device) {
+  return joined(interruptible([=] { return std::make_unique<Comm>(Comm::from_environment(device)); }, {}));
 }
 
-PyComm from_store(const std::string& store, int rank, int num_ranks, const std::string& job_key) {
-  return joined(
-      interruptible([=] { return std::make_unique<Comm>(Comm::from_store(store, rank, num_ranks, job_key)); }, {}));
+PyComm from_store(const std::string& store, int rank, int num_ranks, const std::string& job_key, DeviceId device) {
+  const auto join = [=] { return std::make_unique<Comm>(Comm::from_store(store, rank, num_ranks, job_key, device)); };
+  return joined(interruptible(join, {}));
 }
 
-PyComm from_unique_id(const py::bytes& unique_id, int rank, int num_ranks) {
+PyComm from_unique_id(const py::bytes& unique_id, int rank, int num_ranks, DeviceId device) {
   const std::string text_of_id = unique_id;
   UniqueIdBytes id;
   if (text_of_id.size() != id.size()) {
     throw Error(Status::invalid_argument(text("unique_id has ", text_of_id.size(), " bytes, must have ", id.size())));
   }
   std::memcpy(id.data(), text_of_id.data(), id.size());
-  return joined(interruptible([=] { return std::make_unique<Comm>(id, rank, num_ranks); }, {}));
+  return joined(interruptible([=] { return std::make_unique<Comm>(id, rank, num_ranks, device); }, {}));
 }
 
 PyComm split(const PyComm& comm, int color, int key) {
@@ -92,6 +112,12 @@ void bind_comm(py::module_& module) {
     return py::bytes(reinterpret_cast<const char*>(id.data()), id.size());
   });
 
+  py::enum_<DeviceKind>(module, "DeviceKind").value("HOST", DeviceKind::kHost).value("CUDA", DeviceKind::kCuda);
+  py::class_<DeviceId>(module, "DeviceId")
+      .def(py::init<DeviceKind, int>())
+      .def_readonly("kind", &DeviceId::kind)
+      .def_readonly("ordinal", &DeviceId::ordinal);
+
   py::class_<PyComm>(module, "Comm")
       .def_static("from_environment", &from_environment)
       .def_static("from_store", &from_store)
@@ -99,6 +125,7 @@ void bind_comm(py::module_& module) {
       .def_property_readonly("rank", [](const PyComm& self) { return self->rank(); })
       .def_property_readonly("num_ranks", [](const PyComm& self) { return self->num_ranks(); })
       .def_property_readonly("num_nodes", [](const PyComm& self) { return self->num_nodes(); })
+      .def_property_readonly("device", [](const PyComm& self) { return self->device(); })
       .def("split", &split)
       .def("barrier",
            [](const PyComm& self) { interruptible([shared = self.share()] { shared->barrier(); }, aborting(self)); })
@@ -119,14 +146,16 @@ void bind_comm(py::module_& module) {
       .def_property_readonly("size", [](const PyMemory& self) { return self->size(); })
       .def_property_readonly("data_ptr", [](const PyMemory& self) { return reinterpret_cast<uintptr_t>(self->data()); })
       .def_buffer([](const PyMemory& self) {
+        if (self->device().kind != DeviceKind::kHost) throw py::buffer_error("memory of a GPU, which the host can't read");
         return py::buffer_info(static_cast<uint8_t*>(self->data()), py::ssize_t(self->size()));
       });
 
   py::class_<PyStream>(module, "Stream")
-      .def(py::init<>())
       .def("synchronize", &PyStream::synchronize, py::arg("timeout") = py::none())
       .def_property_readonly("idle", &PyStream::idle)
       .def("close", &PyStream::close);
+  py::class_<PyHostStream, PyStream>(module, "HostStream").def(py::init<>());
+  py::class_<PyCudaStream, PyStream>(module, "CudaStream").def(py::init<const PyComm&, uintptr_t>());
 }
 
 }  // namespace switchyard::python

@@ -12,32 +12,42 @@ using PyGroup = Owned<EpGroup>;
 using MaybeTensor = const PyTensor&;
 using Objects = std::vector<py::object>;
 
-Tensor input(MaybeTensor given, Objects& used) {
-  if (given.tensor.present()) used.push_back(given.owner);
-  return given.tensor;
-}
+// The tensors of one call: all of the communicator's device, their owners kept for as long as it runs.
+class Arguments {
+ public:
+  explicit Arguments(DeviceKind device, Objects used) : device_(device), used_(std::move(used)) {}
 
-Tensor output(const char* name, MaybeTensor given, Objects& used) {
-  if (!given.writable) throw Error(Status::invalid_argument(text(name, " is read-only")));
-  return input(given, used);
-}
+  Tensor input(const char* name, MaybeTensor given) {
+    expect_on(device_, given, name);
+    if (given.tensor.present()) used_.push_back(given.owner);
+    return given.tensor;
+  }
+  Tensor output(const char* name, MaybeTensor given) {
+    if (!given.writable) throw Error(Status::invalid_argument(text(name, " is read-only")));
+    return input(name, given);
+  }
+  LayoutInfo info(MaybeTensor expert_counters, MaybeTensor src_rank_counters, MaybeTensor expert_offsets,
+                  MaybeTensor recv_total_counter, int id_kind) {
+    LayoutInfo info;
+    info.expert_counters = output("layout_info.expert_counters", expert_counters);
+    info.src_rank_counters = output("layout_info.src_rank_counters", src_rank_counters);
+    info.expert_offsets = output("layout_info.expert_offsets", expert_offsets);
+    info.recv_total_counter = output("layout_info.recv_total_counter", recv_total_counter);
+    info.id_kind = IdKind(id_kind);
+    return info;
+  }
+  Objects take_used() { return std::move(used_); }
 
-LayoutInfo read_info(MaybeTensor expert_counters, MaybeTensor src_rank_counters, MaybeTensor expert_offsets,
-                     MaybeTensor recv_total_counter, int id_kind, Objects& used) {
-  LayoutInfo info;
-  info.expert_counters = output("layout_info.expert_counters", expert_counters, used);
-  info.src_rank_counters = output("layout_info.src_rank_counters", src_rank_counters, used);
-  info.expert_offsets = output("layout_info.expert_offsets", expert_offsets, used);
-  info.recv_total_counter = output("layout_info.recv_total_counter", recv_total_counter, used);
-  info.id_kind = IdKind(id_kind);
-  return info;
-}
+ private:
+  DeviceKind device_;
+  Objects used_;
+};
 
 // A handle, and the Python objects whose memory it uses between calls.
 class PyHandle {
  public:
   PyHandle(const PyComm& comm, const PyGroup& group, int layout, int topk, size_t expert_alignment, MaybeTensor memory)
-      : eager_(group->is_eager()), memory_(memory.owner) {
+      : device_(comm->device().kind), eager_(group->is_eager()), memory_(memory.owner) {
     HandleConfig config;
     config.expert_alignment = expert_alignment;
     if (const Tensor& given = memory.tensor; given.present()) {
@@ -56,12 +66,12 @@ class PyHandle {
 
   void update(const PyTensor& topk_idx, MaybeTensor expert_counters, MaybeTensor src_rank_counters,
               MaybeTensor expert_offsets, MaybeTensor recv_total_counter, int id_kind, PyStream& stream) {
-    Objects used{topk_idx.owner, memory_};
+    Arguments arguments(device_, {memory_});
+    const Tensor indices = arguments.input("topk_idx", topk_idx);
     const LayoutInfo info =
-        read_info(expert_counters, src_rank_counters, expert_offsets, recv_total_counter, id_kind, used);
-    const uint64_t num_posted = stream->num_posted();
-    post(stream, [&](EpHandle& handle, HostStream& target) { handle.update(topk_idx.tensor, info, target); });
-    if (stream->num_posted() != num_posted) stream.hold(std::move(used));
+        arguments.info(expert_counters, src_rank_counters, expert_offsets, recv_total_counter, id_kind);
+    post(stream, [&](EpHandle& handle, StreamRef target) { handle.update(indices, info, target); });
+    stream.hold(arguments.take_used());
     topk_idx_ = topk_idx.owner;  // low latency posts nothing, and reads the indices when it dispatches and combines
   }
 
@@ -70,48 +80,49 @@ class PyHandle {
                 MaybeTensor expert_counters, MaybeTensor src_rank_counters, MaybeTensor expert_offsets,
                 MaybeTensor recv_total_counter, int id_kind, bool send_only, bool round_scales, int direction,
                 int quant, PyStream& stream) {
-    Objects used{topk_idx_, memory_};
+    Arguments arguments(device_, {topk_idx_, memory_});
     DispatchArgs args;
-    args.tokens = input(tokens, used);
-    args.topk_weights = input(topk_weights, used);
-    args.scales = input(scales, used);
-    args.out_tokens = output("outputs.tokens", out_tokens, used);
-    args.out_topk_weights = output("outputs.topk_weights", out_topk_weights, used);
-    args.out_scales = output("outputs.scales", out_scales, used);
-    args.out_topk_idx = output("outputs.topk_idx", out_topk_idx, used);
+    args.tokens = arguments.input("inputs.tokens", tokens);
+    args.topk_weights = arguments.input("inputs.topk_weights", topk_weights);
+    args.scales = arguments.input("inputs.scales", scales);
+    args.out_tokens = arguments.output("outputs.tokens", out_tokens);
+    args.out_topk_weights = arguments.output("outputs.topk_weights", out_topk_weights);
+    args.out_scales = arguments.output("outputs.scales", out_scales);
+    args.out_topk_idx = arguments.output("outputs.topk_idx", out_topk_idx);
     args.has_layout_info = has_layout_info;
-    args.layout_info = read_info(expert_counters, src_rank_counters, expert_offsets, recv_total_counter, id_kind, used);
+    args.layout_info =
+        arguments.info(expert_counters, src_rank_counters, expert_offsets, recv_total_counter, id_kind);
     args.send_only = send_only;
     args.round_scales = round_scales;
     args.direction = PassDirection(direction);
     args.quant = DispatchQuant(quant);
     if (eager_) stream.synchronize({});  // the library would wait for the plan, too, but not look for signals
-    post(stream, [&](EpHandle& handle, HostStream& target) { handle.dispatch(args, target); });
-    keep(stream, std::move(used), send_only);
+    post(stream, [&](EpHandle& handle, StreamRef target) { handle.dispatch(args, target); });
+    keep(stream, arguments.take_used(), send_only);
   }
 
   void combine(MaybeTensor tokens, MaybeTensor topk_weights, MaybeTensor scales, MaybeTensor out_tokens,
                MaybeTensor out_topk_weights, bool send_only, int direction, int quant, PyStream& stream) {
-    Objects used{topk_idx_, memory_};
+    Arguments arguments(device_, {topk_idx_, memory_});
     CombineArgs args;
-    args.tokens = input(tokens, used);
-    args.topk_weights = input(topk_weights, used);
-    args.scales = input(scales, used);
-    args.out_tokens = output("outputs.tokens", out_tokens, used);
+    args.tokens = arguments.input("inputs.tokens", tokens);
+    args.topk_weights = arguments.input("inputs.topk_weights", topk_weights);
+    args.scales = arguments.input("inputs.scales", scales);
+    args.out_tokens = arguments.output("outputs.tokens", out_tokens);
     args.direction = PassDirection(direction);
     // A backward combine writes it; a low-latency one reads its weights there.
     args.out_topk_weights = args.direction == PassDirection::kBackward
-                                ? output("outputs.topk_weights", out_topk_weights, used)
-                                : input(out_topk_weights, used);
+                                ? arguments.output("outputs.topk_weights", out_topk_weights)
+                                : arguments.input("outputs.topk_weights", out_topk_weights);
     args.send_only = send_only;
     args.quant = CombineQuant(quant);
     if (eager_) stream.synchronize({});
-    post(stream, [&](EpHandle& handle, HostStream& target) { handle.combine(args, target); });
-    keep(stream, std::move(used), send_only);
+    post(stream, [&](EpHandle& handle, StreamRef target) { handle.combine(args, target); });
+    keep(stream, arguments.take_used(), send_only);
   }
 
   void complete(PyStream& stream) {
-    post(stream, [&](EpHandle& handle, HostStream& target) { handle.complete(target); });
+    post(stream, [&](EpHandle& handle, StreamRef target) { handle.complete(target); });
     if (staged_.empty()) return;
     stream.hold(std::move(staged_.front()));
     staged_.pop_front();
@@ -121,7 +132,7 @@ class PyHandle {
   // -m switchyard.overhead compares its own with.
   std::vector<int64_t> time_round_trips(const PyTensor& tokens, const PyTensor& rows, const PyTensor& expert_counters,
                                         const PyTensor& out, const PyTensor& topk_weights, int num_rounds,
-                                        PyStream& stream) {
+                                        PyHostStream& stream) {
     DispatchArgs dispatch;
     dispatch.tokens = tokens.tensor;
     dispatch.out_tokens = rows.tensor;
@@ -132,7 +143,8 @@ class PyHandle {
     combine.out_tokens = out.tensor;
     combine.out_topk_weights = topk_weights.tensor;
     std::vector<int64_t> times;
-    post(stream, [&](EpHandle& handle, HostStream& target) {
+    HostStream& target = *stream.share();
+    post(stream, [&](EpHandle& handle, StreamRef) {
       for (int round = 0; round < num_rounds; ++round) {
         const auto begin = std::chrono::steady_clock::now();
         handle.dispatch(dispatch, target);
@@ -159,9 +171,9 @@ class PyHandle {
   template <class Call>
   void post(PyStream& stream, Call call) {
     const std::shared_ptr<EpHandle> handle = handle_->share();
-    const std::shared_ptr<HostStream> target = stream.share();
+    const PyStream::Target target = stream.target();
     const Released released;
-    call(*handle, *target);
+    call(*handle, target.stream);
   }
   // Of a staged operation both halves use the tensors; the second is posted by complete().
   void keep(PyStream& stream, Objects used, bool staged) {
@@ -169,6 +181,7 @@ class PyHandle {
     stream.hold(std::move(used));
   }
 
+  const DeviceKind device_;
   const bool eager_;
   py::object memory_;
   py::object topk_idx_ = py::none();
@@ -216,14 +229,14 @@ void bind_ep(py::module_& module) {
                                      int topk) { return EpHandle::memory_bytes(*self.share(), Layout(layout), topk); })
       .def("mask_query",
            [](const PyGroup& self, const PyTensor& mask, int num_ranks, PyStream& stream) {
-             self->mask_query(mask_of(mask, num_ranks), *stream.share());
+             self->mask_query(mask_of(mask, num_ranks), stream.target().stream);
              stream.hold({mask.owner});
            })
       .def("mask_update", [](const PyGroup& self, const PyTensor& mask, int num_ranks,
-                             PyStream& stream) { self->mask_update(mask_of(mask, num_ranks), *stream.share()); })
+                             PyStream& stream) { self->mask_update(mask_of(mask, num_ranks), stream.target().stream); })
       .def("mask_clean",
            [](const PyGroup& self, const PyComm& comm, PyStream& stream) {
-             interruptible([group = self.share(), target = stream.share()] { group->mask_clean(*target); },
+             interruptible([group = self.share(), target = stream.target()] { group->mask_clean(target.stream); },
                            aborting(comm));
            })
       .def("async_error", [](const PyGroup& self) { return self->async_error(); })
@@ -251,6 +264,7 @@ void bind_ep(py::module_& module) {
   module.def("check_batch",
              [](const PyTensor& x, const PyTensor& topk_idx, const PyTensor& topk_weights, const BatchShape& shape) {
                check_batch(x.tensor, topk_idx.tensor, topk_weights.tensor, shape);
+               if (topk_idx.device != DeviceKind::kCuda) check_indices(topk_idx.tensor, shape.num_experts);
              });
   module.def("weigh_rows", [](const PyTensor& tokens, const PyTensor& weights, const PyTensor& out) {
     const Released released;

@@ -43,7 +43,7 @@ std::optional<PyTensor> of_numpy(const py::object& buffer, const char* name) {
   const std::optional<DType> dtype = numpy_dtype(array.dtype());
   if (!dtype || (array.flags() & py::array::c_style) == 0) return std::nullopt;
   const std::vector<size_t> sizes(array.shape(), array.shape() + array.ndim());
-  return PyTensor{describe(const_cast<void*>(array.data()), *dtype, sizes, name), buffer, array.writeable()};
+  return PyTensor{describe(const_cast<void*>(array.data()), *dtype, sizes, name), buffer, array.writeable(), DeviceKind::kHost};
 }
 
 PyTensor of_memory(const PyMemory& memory, const py::object& owner, uint64_t offset, DType dtype,
@@ -57,7 +57,7 @@ PyTensor of_memory(const PyMemory& memory, const py::object& owner, uint64_t off
   tensor.data = static_cast<char*>(memory->data()) + offset;
   tensor.window = &memory->window();
   tensor.window_offset = offset;
-  return {tensor, owner, true};
+  return {tensor, owner, true, memory->device().kind};
 }
 
 // What NumPy does not say plainly, switchyard/tensor.py finds out.
@@ -72,7 +72,7 @@ PyTensor make_tensor(const py::object& buffer, const py::object& dtype, const py
   const auto kind = DType(found[1].cast<int>());
   if (!window.is_none()) return of_memory(found[0].cast<const PyMemory&>(), window, window_offset, kind, sizes, name);
   return {describe(reinterpret_cast<void*>(found[0].cast<uintptr_t>()), kind, sizes, name), found[3],
-          found[4].cast<bool>()};
+          found[4].cast<bool>(), found[5].cast<std::optional<DeviceKind>>()};
 }
 
 // Of whatever a caller gave, without the choices that Tensor() offers. As often as not it is a Tensor already.
@@ -90,7 +90,7 @@ PyTensor reshape(const PyTensor& given, const std::vector<size_t>& sizes) {
   }
   tensor.window = given.tensor.window;
   tensor.window_offset = given.tensor.window_offset;
-  return {tensor, given.owner, given.writable};
+  return {tensor, given.owner, given.writable, given.device};
 }
 
 }  // namespace
@@ -130,6 +130,7 @@ void bind_tensor(py::module_& module) {
       .def_property_readonly("buffer", [](const PyTensor& self) { return self.owner; })
       .def("reshape", &reshape)
       .def_readonly("writable", &PyTensor::writable)
+      .def_readonly("device", &PyTensor::device)
       .def("__repr__", [](const PyTensor& self) { return "Tensor(" + self.tensor.shape_text() + ")"; });
   module.def("as_tensor", &as_tensor);
   module.attr("ABSENT") = PyTensor{};

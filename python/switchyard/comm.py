@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, List, Optional, Sequence
+import sys
+from typing import Any, Dict, List, Optional, Sequence
 
 import numpy
 
@@ -34,7 +35,7 @@ class Stream:
 
     def __init__(self) -> None:
         _drop_idle_streams()
-        self._core = _core.Stream()
+        self._core: _core.Stream = _core.HostStream()
 
     def synchronize(self, timeout: Optional[float] = None) -> None:
         """Waits until everything queued so far has run, and raises what failed since the last time.
@@ -57,6 +58,36 @@ class Stream:
         core = getattr(self, "_core", None)
         if core is not None and not core.idle and _unused_streams is not None:
             _unused_streams.append(core)  # its last operations still need the thread
+
+
+class CudaStream(Stream):
+    """A stream of CUDA, given as a torch or CuPy stream, anything with `__cuda_stream__`, or a cudaStream_t's number.
+
+    Operations on a GPU take such objects as they are. Memory of a tensor that goes is used again by later work of the
+    stream it was made on: as with torch's own operators, who uses it on another stream keeps it alive
+    (Tensor.record_stream).
+    """
+
+    def __init__(self, comm: "Communicator", stream: Any) -> None:
+        self._core = _core.CudaStream(comm._core, _cuda_handle(stream))
+
+    def __del__(self) -> None:
+        pass  # its owner has it
+
+
+def _cuda_handle(stream: Any) -> int:
+    if hasattr(stream, "__cuda_stream__"):
+        protocol = stream.__cuda_stream__
+        return int((protocol() if callable(protocol) else protocol)[1])
+    for name in ("cuda_stream", "ptr"):  # torch, CuPy
+        if hasattr(stream, name):
+            return int(getattr(stream, name))
+    if isinstance(stream, int):
+        return stream
+    raise InvalidArgument(
+        "invalid argument: stream is a %s, allowed are streams of torch and CuPy, objects with __cuda_stream__, and "
+        "the number of a cudaStream_t" % type(stream).__name__
+    )
 
 
 _unused_streams: List[_core.Stream] = []
@@ -93,6 +124,21 @@ class UsedStreams:
             self._streams.pop()
 
 
+class CudaArray:
+    """Memory of a GPU for other libraries. Types that NumPy lacks come as integers of their width: view them as theirs
+    (`torch.as_tensor(array).view(torch.bfloat16)`)."""
+
+    def __init__(self, owner: Any, address: int, shape: Sequence[int], dtype: "numpy.dtype[Any]") -> None:
+        self._owner = owner
+        element = dtype if dtype.isbuiltin == 1 and dtype.kind != "u" else numpy.dtype("int%d" % (8 * dtype.itemsize))
+        self.__cuda_array_interface__ = {
+            "shape": tuple(shape),
+            "typestr": element.str,
+            "data": (address, False),
+            "version": 3,
+        }
+
+
 class SymmetricMemory(Closable):
     """Zeroed memory of one size on all ranks, reachable by all ranks of the node: a window. Collective to make.
 
@@ -101,6 +147,7 @@ class SymmetricMemory(Closable):
 
     def __init__(self, comm: "Communicator", num_bytes: int) -> None:
         self._core = _core.SymmetricMemory(comm._core, num_bytes)
+        self._device = comm._core.device
         super().__init__(comm)
 
     @property
@@ -111,10 +158,15 @@ class SymmetricMemory(Closable):
         """A place in the window, for the calls of handles."""
         return Tensor(None, dtype=dtype, shape=shape, window=self, window_offset=offset, name=name)
 
-    def array(self, shape: Sequence[int], dtype: Any, offset: int = 0) -> "numpy.ndarray[Any, Any]":
-        """The same place as a NumPy array. While one of these exists, the memory does."""
+    def array(self, shape: Sequence[int], dtype: Any, offset: int = 0) -> Any:
+        """The same place as a NumPy array; on a GPU as an object with the CUDA array interface, for torch.as_tensor or
+        cupy.asarray. While one of these exists, the memory does.
+        """
         memory: Any = self._core  # which has the buffer protocol
-        return numpy.ndarray(shape, numpy_dtype(dtype), memory, offset)
+        if self._device.kind == _core.DeviceKind.HOST:
+            return numpy.ndarray(shape, numpy_dtype(dtype), memory, offset)
+        self.tensor(shape, dtype, offset)  # refuses what does not fit
+        return CudaArray(memory, memory.data_ptr + offset, shape, numpy_dtype(dtype))
 
     def _release(self) -> None:
         self._core = _core.SymmetricMemory.closed()  # arrays may have the old one; the last of them ends it
@@ -130,20 +182,44 @@ class Communicator(Closable):
         super().__init__(None)
         self._core = core
         self._stream: Optional[Stream] = None
+        self._cuda_streams: Dict[int, CudaStream] = {}
         self._collectives: Optional[_core.Collectives] = None
         self._used = UsedStreams()  # by collectives
         self.rank: int = core.rank
         self.num_ranks: int = core.num_ranks
         self.num_nodes: int = core.num_nodes
+        self._on_host: bool = core.device.kind == _core.DeviceKind.HOST
+        #: "cpu" or "cuda:0": where its operations run, and where their tensors must be.
+        self.device: str = "cpu" if self._on_host else "cuda:%d" % core.device.ordinal
 
     @property
     def stream(self) -> Stream:
-        """The stream of calls that name none."""
+        """The stream of calls that name none: one of its own on CPUs, torch's current one on a GPU."""
+        if self.closed:
+            raise InvalidUsage("invalid usage: the communicator is closed")
+        if not self._on_host:
+            torch = sys.modules.get("torch")
+            if torch is None:
+                raise InvalidUsage("invalid usage: torch is not loaded, so there is no current stream: give a `stream`")
+            return self.stream_of(torch.cuda.current_stream(self._core.device.ordinal))
         if self._stream is None:
-            if self.closed:
-                raise InvalidUsage("invalid usage: the communicator is closed")
             self._stream = Stream()
         return self._stream
+
+    def stream_of(self, stream: Any) -> Stream:
+        """What a call's `stream` means: None, a Stream, or on a GPU whatever CudaStream takes."""
+        if stream is None:
+            return self.stream
+        if isinstance(stream, Stream) and isinstance(stream, CudaStream) != self._on_host:
+            return stream
+        if self._on_host or isinstance(stream, Stream):
+            raise InvalidArgument(
+                "invalid argument: stream is a %s, this communicator runs on %s" % (type(stream).__name__, self.device)
+            )
+        handle = _cuda_handle(stream)
+        if handle not in self._cuda_streams:
+            self._cuda_streams[handle] = CudaStream(self, handle)
+        return self._cuda_streams[handle]
 
     def split(self, color: int, key: int = 0) -> "Communicator":
         """Collective. The ranks of one colour, ordered by (key, rank), as a communicator of their own."""
@@ -165,21 +241,21 @@ class Communicator(Closable):
 
     # --- collectives: waiting where `stream` is None; else queued there, and `out` is ready when it has passed
 
-    def all_reduce(self, x: Any, op: str = "sum", *, out: Any = None, stream: Optional[Stream] = None) -> Any:
+    def all_reduce(self, x: Any, op: str = "sum", *, out: Any = None, stream: Any = None) -> Any:
         """Collective. The sum (prod, max, min, avg) over all ranks, the same bits on each. In place: out=x."""
         out = empty_like(x, x.shape) if out is None else out
         source, target = self._pair(x, out)
         self._expect(target, source.shape, source)
         return self._run("all_reduce", stream, out, source, target, _count(source.shape), _reduce_op(op))
 
-    def all_gather(self, x: Any, *, out: Any = None, stream: Optional[Stream] = None) -> Any:
+    def all_gather(self, x: Any, *, out: Any = None, stream: Any = None) -> Any:
         """Collective. Every rank's x, by rank: [ranks, *x.shape]."""
         out = empty_like(x, (self.num_ranks, *x.shape)) if out is None else out
         source, target = self._pair(x, out)
         self._expect(target, (self.num_ranks, *source.shape), source)
         return self._run("all_gather", stream, out, source, target, _count(source.shape))
 
-    def reduce_scatter(self, x: Any, op: str = "sum", *, out: Any = None, stream: Optional[Stream] = None) -> Any:
+    def reduce_scatter(self, x: Any, op: str = "sum", *, out: Any = None, stream: Any = None) -> Any:
         """Collective. x is [ranks, ...]; this rank gets the sum of everybody's x[rank]."""
         self._one_for_each("x", x.shape)
         out = empty_like(x, x.shape[1:]) if out is None else out
@@ -187,12 +263,12 @@ class Communicator(Closable):
         self._expect(target, source.shape[1:], source)
         return self._run("reduce_scatter", stream, out, source, target, _count(target.shape), _reduce_op(op))
 
-    def broadcast(self, x: Any, root: int = 0, *, stream: Optional[Stream] = None) -> Any:
+    def broadcast(self, x: Any, root: int = 0, *, stream: Any = None) -> Any:
         """Collective. x of the root, in everybody's x."""
         source = as_tensor(x, "x")
         return self._run("broadcast", stream, x, source, source, _count(source.shape), root)
 
-    def all_to_all(self, x: Any, *, out: Any = None, stream: Optional[Stream] = None) -> Any:
+    def all_to_all(self, x: Any, *, out: Any = None, stream: Any = None) -> Any:
         """Collective. x is [ranks, ...]; x[r] goes to rank r, and out[r] comes from it."""
         self._one_for_each("x", x.shape)
         out = empty_like(x, x.shape) if out is None else out
@@ -201,7 +277,7 @@ class Communicator(Closable):
         return self._run("all_to_all", stream, out, source, target, _count(source.shape[1:]))
 
     def all_to_all_v(
-        self, x: Any, sent: Sequence[int], received: Sequence[int], *, out: Any = None, stream: Optional[Stream] = None
+        self, x: Any, sent: Sequence[int], received: Sequence[int], *, out: Any = None, stream: Any = None
     ) -> Any:
         """Collective. As all_to_all, with as many rows as `sent` and `received` say for each rank, side by side."""
         for name, counts in (("sent", sent), ("received", received)):
@@ -232,10 +308,10 @@ class Communicator(Closable):
                 % (name, self.num_ranks, list(shape))
             )
 
-    def _run(self, operation: str, stream: Optional[Stream], result: Any, *arguments: Any) -> Any:
+    def _run(self, operation: str, stream: Any, result: Any, *arguments: Any) -> Any:
         if self._collectives is None:
             self._collectives = _core.Collectives(self._core)  # collective, as the first call is
-        getattr(self._collectives, operation)(*arguments, self._used.note(stream or self.stream))
+        getattr(self._collectives, operation)(*arguments, self._used.note(self.stream_of(stream)))
         if stream is None:
             self.stream.synchronize()
         return result
@@ -281,12 +357,15 @@ def init(
     rank: Optional[int] = None,
     num_ranks: Optional[int] = None,
     job_key: str = "",
+    device: Any = "cpu",
 ) -> Communicator:
     """Collective. Joins the ranks of the job; returns when all have come, or raises after SWITCHYARD_TIMEOUT_MS, naming
     who has not.
 
     Without arguments from the environment of `switchyard run`, torchrun, mpirun or Slurm. Else with a unique id that
     rank 0 made, or a store ("file:///absolute/path", "tcp://host:port" of rank 0's host), and this process's rank.
+
+    device: "cpu", or "cuda" (torch's current device, or the first), "cuda:1", a torch device: where operations run.
 
     >>> import switchyard
     >>> comm = switchyard.init(unique_id=switchyard.make_unique_id(), rank=0, num_ranks=1)
@@ -297,12 +376,24 @@ def init(
     if unique_id is None and store is None:
         if rank is not None or num_ranks is not None:
             raise InvalidArgument("invalid argument: rank and num_ranks go with a unique_id or a store")
-        return Communicator(_core.Comm.from_environment())
+        return Communicator(_core.Comm.from_environment(_device_id(device)))
     if unique_id is not None and store is not None:
         raise InvalidArgument("invalid argument: give a unique_id or a store, not both")
     if rank is None or num_ranks is None:
         raise InvalidArgument("invalid argument: a unique_id or a store needs rank and num_ranks")
     if unique_id is not None:
-        return Communicator(_core.Comm.from_unique_id(unique_id, rank, num_ranks))
+        return Communicator(_core.Comm.from_unique_id(unique_id, rank, num_ranks, _device_id(device)))
     assert store is not None
-    return Communicator(_core.Comm.from_store(store, rank, num_ranks, job_key))
+    return Communicator(_core.Comm.from_store(store, rank, num_ranks, job_key, _device_id(device)))
+
+
+def _device_id(device: Any) -> _core.DeviceId:
+    kind, _, ordinal = str(device).partition(":")
+    if kind not in ("cpu", "cuda") or (ordinal and not ordinal.isdigit()):
+        raise InvalidArgument("invalid argument: device is %r, allowed are 'cpu', 'cuda' and 'cuda:N'" % (device,))
+    if kind == "cpu":
+        return _core.DeviceId(_core.DeviceKind.HOST, 0)
+    if ordinal:
+        return _core.DeviceId(_core.DeviceKind.CUDA, int(ordinal))
+    torch = sys.modules.get("torch")
+    return _core.DeviceId(_core.DeviceKind.CUDA, 0 if torch is None else int(torch.cuda.current_device()))

@@ -13,7 +13,7 @@ from typing import Any, Dict, List, Optional
 import numpy
 
 from . import _core
-from .comm import Communicator, Stream, UsedStreams
+from .comm import Communicator, UsedStreams
 from .errors import InvalidArgument
 from .lifetime import Closable
 from .tensor import Tensor, as_tensor
@@ -228,7 +228,7 @@ class Group(Closable):
         *,
         layout_info: Optional[LayoutInfo] = None,
         config: Optional[HandleConfig] = None,
-        stream: Optional[Stream] = None,
+        stream: Any = None,
     ) -> "Handle":
         """A Handle for top-k indices [tokens, topk], updated with them. High throughput: collective."""
         indices = as_tensor(topk_idx, "topk_idx")
@@ -240,7 +240,7 @@ class Group(Closable):
 
     # --- masks (docs/errors.md); the group must have been made with enable_mask
 
-    def mask_query(self, stream: Optional[Stream] = None) -> "numpy.ndarray[Any, Any]":
+    def mask_query(self, stream: Any = None) -> "numpy.ndarray[Any, Any]":
         """By rank: 1 active, 0 masked. Waits for what was queued."""
         mask = numpy.empty(self._comm.num_ranks, numpy.int32)
         target = self._note(stream)
@@ -248,12 +248,12 @@ class Group(Closable):
         target.synchronize(None)
         return mask
 
-    def mask_update(self, mask: Any, stream: Optional[Stream] = None) -> None:
+    def mask_update(self, mask: Any, stream: Any = None) -> None:
         """Masks ranks (0) or takes them in again (1), on this rank alone."""
         given = Tensor(numpy.ascontiguousarray(mask, numpy.int32), name="mask")
         self._core.mask_update(given, self._comm.num_ranks, self._note(stream))
 
-    def mask_clean(self, stream: Optional[Stream] = None) -> None:
+    def mask_clean(self, stream: Any = None) -> None:
         """Collective over the ranks that are not masked: afterwards nobody is."""
         self._core.mask_clean(self._comm._core, self._note(stream))
 
@@ -266,11 +266,11 @@ class Group(Closable):
 
     # --- lifetimes
 
-    def _note(self, stream: Optional[Stream]) -> _core.Stream:
+    def _note(self, stream: Any) -> _core.Stream:
         """The stream of an operation, remembered as one that may use handles."""
         if self._unused:
             self._drop_unused()
-        return self._used.note(stream or self._comm.stream)
+        return self._used.note(self._comm.stream_of(stream))
 
     def _drop_unused(self) -> None:
         if self._unused and self._used.idle:
@@ -331,7 +331,7 @@ class Handle:
         return id(self._core) not in self._group._handles
 
     def update(
-        self, topk_idx: Any, *, layout_info: Optional[LayoutInfo] = None, stream: Optional[Stream] = None
+        self, topk_idx: Any, *, layout_info: Optional[LayoutInfo] = None, stream: Any = None
     ) -> None:
         """Routes tokens: topk_idx is [tokens, topk], int32 or int64, -1 for none.
 
@@ -354,7 +354,7 @@ class Handle:
         *,
         layout_info: Optional[LayoutInfo] = None,
         config: Optional[DispatchConfig] = None,
-        stream: Optional[Stream] = None,
+        stream: Any = None,
     ) -> None:
         """Collective. Sends each token's row to the ranks of its experts. Queued; outputs are there when the stream has
         passed.
@@ -380,7 +380,7 @@ class Handle:
         outputs: CombineOutputs,
         *,
         config: Optional[CombineConfig] = None,
-        stream: Optional[Stream] = None,
+        stream: Any = None,
     ) -> None:
         """Collective. Brings the experts' rows back to their tokens and adds them up. Queued, as dispatch."""
         config = config or _COMBINE
@@ -393,7 +393,7 @@ class Handle:
             self._group._note(stream),
         )
 
-    def complete(self, *, stream: Optional[Stream] = None) -> None:
+    def complete(self, *, stream: Any = None) -> None:
         """The receiving half of the oldest operation with send_only; without one, nothing."""
         self._core.complete(self._group._note(stream))
 

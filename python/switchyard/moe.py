@@ -13,7 +13,7 @@ What it receives has one shape in both modes, so that the experts' code does not
 from __future__ import annotations
 
 import sys
-from typing import Any, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 import numpy
 
@@ -36,7 +36,8 @@ from .ep import (
 )
 from .errors import InvalidArgument, InvalidUsage
 from .lifetime import Closable
-from .tensor import Tensor, as_tensor, dtype_bytes, dtype_name, numpy_dtype
+from .moe_memory import CudaMemory, HostMemory
+from .tensor import Tensor, as_tensor, dtype_bytes, dtype_name
 
 _MODES = {"ll": Algorithm.LOW_LATENCY, "ht": Algorithm.HIGH_THROUGHPUT}
 _BACKWARD_DISPATCH = DispatchConfig(pass_direction=PassDir.BWD)
@@ -81,14 +82,15 @@ def choose_mode(max_tokens: int, *, training: bool = False) -> Choice:
 
 class Received:
     """Rows for the experts of this rank: those of local expert e are tokens[offsets[e] : offsets[e] + counts[e]],
-    ordered by source rank and token. Rows between are undefined."""
+    ordered by source rank and token. Rows between are undefined. On a GPU counts are there, too; place() and iterating
+    wait for them."""
 
-    __slots__ = ("tokens", "counts", "offsets", "weights", "experts")
+    __slots__ = ("tokens", "counts", "offsets", "weights", "experts", "_seen_counts")
 
     def __init__(
         self,
         tokens: Any,
-        counts: "numpy.ndarray[Any, Any]",
+        counts: Any,
         offsets: "numpy.ndarray[Any, Any]",
         weights: Optional[Any],
         experts: List[int],
@@ -100,11 +102,14 @@ class Received:
         self.weights = weights
         #: The numbers of this rank's experts among all.
         self.experts = experts
+        self._seen_counts: Optional[List[int]] = None
 
     def place(self, local: int) -> slice:
         """Where the rows of a local expert are."""
+        if self._seen_counts is None:
+            self._seen_counts = self.counts.tolist()
         begin = int(self.offsets[local])
-        return slice(begin, begin + int(self.counts[local]))
+        return slice(begin, begin + self._seen_counts[local])
 
     def __iter__(self) -> Iterator[Tuple[int, Any, slice]]:
         """(expert, its rows, their place in tokens) for each expert of this rank that got any."""
@@ -138,35 +143,14 @@ class State:
             self.moe._free_handles.append(self.handle)
 
 
-class _Buffers:
-    """Arrays that were given out and that nobody uses any more are given out again: fresh memory costs a page fault
-    every 4 KiB.
-    """
-
-    _KEPT = 8
-
-    def __init__(self, hidden: int, dtype: Any) -> None:
-        self._hidden = hidden
-        self._dtype = dtype
-        self._arrays: List[Any] = []
-
-    def rows(self, num_rows: int) -> Any:
-        for array in self._arrays:
-            # The list, the loop and getrefcount's argument have it, and nobody has a view of it.
-            if len(array) >= num_rows and sys.getrefcount(array) <= 3:
-                return array[:num_rows]
-        array = numpy.empty((num_rows + num_rows // 4, self._hidden), self._dtype)
-        self._arrays = [kept for kept in self._arrays if sys.getrefcount(kept) > 3][-self._KEPT :] + [array]
-        return array[:num_rows]
-
-
 class MoE(Closable):
     """Dispatch and combine of a layer with `experts` experts, `topk` of them a token, rows of `hidden` elements.
     Collective to make.
 
     max_tokens: the most that any rank dispatches in a call. mode: "ll" (low latency), "ht" (high throughput) or "auto",
     which picks by max_tokens; `moe.mode` and `moe.reason` tell. training: gradients will flow back. Calls are
-    collective, wait for their result, and come from one thread at a time. Low latency: an expert twice in a token is
+    collective, wait for their result, and come from one thread at a time; on a GPU, where x must be a torch tensor, they
+    are queued to torch's current stream and wait for nothing. Low latency: an expert twice in a token is
     two rows; high throughput: one, and its last weight counts.
 
     >>> import numpy, switchyard
@@ -222,9 +206,10 @@ class MoE(Closable):
         self._comm = comm
         self._is_ll = self.mode == "ll"
         self._free_handles: List[Handle] = []
-        self._buffers = _Buffers(hidden, numpy_dtype(self.dtype))
+        self._memory: Union[HostMemory, CudaMemory] = (
+            HostMemory(comm, self._group, hidden, self.dtype) if comm.device == "cpu" else CudaMemory(self._group, hidden)
+        )
         self._block_rows = self._group.rows_per_expert
-        self._stream = self._group._note(comm.stream)
         #: The numbers of this rank's experts among all.
         self.local_experts: List[int] = self._group.local_experts
         self._num_local = len(self.local_experts)
@@ -269,9 +254,9 @@ class MoE(Closable):
             if self._is_ll
             else self._dispatch_ht(tokens, indices, weights, state)
         )
-        recv.tokens = _like(x, recv.tokens, self.dtype)
+        recv.tokens = self._memory.as_callers(x, recv.tokens, self.dtype)
         if recv.weights is not None:
-            recv.weights = _like(x, recv.weights, "float32")
+            recv.weights = self._memory.as_callers(x, recv.weights, "float32")
         state.recv = recv
         return recv, state
 
@@ -284,7 +269,7 @@ class MoE(Closable):
             _refuse_gradients(expert_out)
         rows = self._rows("expert_out", expert_out, state)
         if not self._is_ll:
-            weighed = self._wrap(self._buffers.rows(rows.shape[0]))
+            weighed = self._wrap(self._memory.rows(rows, rows.shape[0]))
             _core.weigh_rows(rows, Tensor(state.recv.weights), weighed)
             rows = weighed
         return self._combine(expert_out, rows, state)
@@ -310,7 +295,7 @@ class MoE(Closable):
             CombineOutputs(tokens=self._tokens("grad_x", grad_x, None), topk_weights=grad_weights),
             config=_BACKWARD_COMBINE,
         )
-        self._comm.stream.synchronize()
+        self._memory.finish()
         return grad_x, grad_weights
 
     # --- parts of these, for those who weigh rows themselves (switchyard.torch)
@@ -326,12 +311,12 @@ class MoE(Closable):
         """
         self._require_backward()
         tokens = self._tokens("grad_y", grad_y, state.num_tokens)
-        rows = self._buffers.rows(state.recv.tokens.shape[0])
+        rows = self._memory.rows(tokens, state.recv.tokens.shape[0])
         state.handle.dispatch(
             DispatchInputs(tokens=tokens), DispatchOutputs(tokens=self._wrap(rows)), config=_BACKWARD_DISPATCH
         )
-        self._comm.stream.synchronize()
-        return _like(grad_y, rows, self.dtype)
+        self._memory.finish()
+        return self._memory.as_callers(grad_y, rows, self.dtype)
 
     # --- what these are made of
 
@@ -342,10 +327,10 @@ class MoE(Closable):
     # dataclasses of Handle.
     def _dispatch_ll(self, tokens: Tensor, indices: Tensor, state: State) -> Received:
         assert self._blocks is not None
-        rows = self._buffers.rows(self.num_block_rows)
-        counts = numpy.empty(self._num_local, numpy.int32)
-        core = state.handle._core
-        core.update(indices, _NONE, _NONE, _NONE, _NONE, 0, self._stream)
+        rows = self._memory.rows(tokens, self.num_block_rows)
+        counts = self._memory.numbers(tokens, self._num_local)
+        core, stream = state.handle._core, self._memory.stream()
+        core.update(indices, _NONE, _NONE, _NONE, _NONE, 0, stream)
         core.dispatch(
             tokens,
             _NONE,
@@ -364,25 +349,25 @@ class MoE(Closable):
             False,
             0,
             0,
-            self._stream,
+            stream,
         )
-        self._stream.synchronize(None)
+        self._memory.finish()
         return Received(rows, counts, self._blocks, None, self.local_experts)
 
     def _dispatch_ht(self, tokens: Tensor, indices: Tensor, weights: Tensor, state: State) -> Received:
-        counts, offsets = numpy.empty(self._num_local, numpy.int32), numpy.empty(self._num_local, numpy.int32)
-        total = numpy.zeros(1, numpy.int32)
+        counts, offsets = (self._memory.numbers(tokens, self._num_local) for _ in range(2))
+        total = self._memory.numbers(tokens, 1)
         state.handle.update(
             indices, layout_info=LayoutInfo(expert_counters=counts, expert_offsets=offsets, recv_total_counter=total)
         )
-        self._comm.stream.synchronize()
+        self._memory.finish()
         num_rows = int(total[0])
-        rows, row_weights = self._buffers.rows(num_rows), numpy.empty(num_rows, numpy.float32)
+        rows, row_weights = self._memory.rows(tokens, num_rows), self._memory.numbers(tokens, num_rows, "float32")
         state.handle.dispatch(
             DispatchInputs(tokens=tokens, topk_weights=weights),
             DispatchOutputs(tokens=self._wrap(rows), topk_weights=row_weights),
         )
-        self._comm.stream.synchronize()
+        self._memory.finish()
         return Received(rows, counts, offsets, row_weights, self.local_experts)
 
     def _combine(self, like: Any, rows: Tensor, state: State) -> Any:
@@ -396,9 +381,9 @@ class MoE(Closable):
             False,
             0,
             0,
-            self._stream,
+            self._memory.stream(),
         )
-        self._stream.synchronize(None)
+        self._memory.finish()
         return y
 
     def _require_backward(self) -> None:
@@ -442,22 +427,6 @@ def _expect(name: str, tensor: Tensor, shape: Tuple[int, ...], dtypes: Tuple[str
             "invalid argument: %s is %s %s, must be %s %s"
             % (name, list(tensor.shape), tensor.dtype, list(shape), " or ".join(dtypes))
         )
-
-
-def _like(kind: Any, array: "numpy.ndarray[Any, Any]", dtype: str) -> Any:
-    """An array of ours as what the caller works with."""
-    if isinstance(kind, numpy.ndarray):
-        return (
-            array
-            if kind.dtype == array.dtype
-            else array.view(kind.dtype) if kind.dtype.itemsize == array.dtype.itemsize else array
-        )
-    torch = sys.modules.get("torch")
-    if torch is None or not isinstance(kind, torch.Tensor):
-        return array
-    if dtype in ("float32", "float16", "float64"):
-        return torch.from_numpy(array)
-    return torch.from_numpy(array.view("int%d" % (8 * array.itemsize))).view(getattr(torch, dtype))
 
 
 def _refuse_gradients(*values: Any) -> None:

@@ -19,7 +19,8 @@ Tensor = _core.Tensor
 as_tensor = (
     _core.as_tensor
 )  # (value, name): `value` itself if it is a Tensor, else one over it; errors name the argument
-Described = Tuple[Any, int, Sequence[int], Any, bool]
+Described = Tuple[Any, int, Sequence[int], Any, bool, Optional[_core.DeviceKind]]
+_HOST, _CUDA = _core.DeviceKind.HOST, _core.DeviceKind.CUDA
 
 # Names of other libraries for our types; what ml_dtypes and torch call FP8 is OCP's.
 _ALIASES = {
@@ -109,7 +110,7 @@ def _refuse_strides(argument: str, shape: Sequence[int]) -> None:
 
 def _refuse_device(argument: str, device: str) -> None:
     raise InvalidArgument(
-        "invalid argument: %s is on %s, this communicator runs on CPUs: pass memory of the host" % (argument, device)
+        "invalid argument: %s is on %s: pass memory of the host or of a CUDA device" % (argument, device)
     )
 
 
@@ -127,11 +128,13 @@ def _is_dense(shape: Sequence[int], strides: Optional[Sequence[int]], item: int)
 def describe(
     buffer: Any, dtype: Optional[Any], shape: Optional[Sequence[int]], window: Optional[Any], argument: str
 ) -> Described:
-    """(address or window, type code, shape, what to keep alive, writable) of anything that Tensor() takes."""
+    """(address or window, type code, shape, what to keep alive, writable, device if known) of anything that Tensor()
+    takes.
+    """
     if window is not None:
         if buffer is not None or dtype is None or shape is None:
             raise InvalidArgument("invalid argument: %s in a window needs buffer None, a dtype and a shape" % argument)
-        return window._core, _code(dtype_name(dtype), None, argument), shape, window, True
+        return window._core, _code(dtype_name(dtype), None, argument), shape, window, True, None
     if isinstance(buffer, _core.Tensor):
         return (
             buffer.data_ptr,
@@ -139,11 +142,12 @@ def describe(
             buffer.shape if shape is None else shape,
             buffer,
             buffer.writable,
+            buffer.device,
         )
     if isinstance(buffer, int):
         if dtype is None or shape is None:
             raise InvalidArgument("invalid argument: %s is an address and needs a dtype and a shape" % argument)
-        return buffer, _code(dtype_name(dtype), None, argument), shape, None, True
+        return buffer, _code(dtype_name(dtype), None, argument), shape, None, True, None
     if shape is not None:
         raise InvalidArgument(
             "invalid argument: %s has a shape of its own; `shape` goes with an address or a window" % argument
@@ -174,27 +178,25 @@ def _of_numpy(array: "numpy.ndarray[Any, Any]", dtype: Optional[Any], argument: 
     if not array.dtype.isnative:
         raise InvalidArgument("invalid argument: %s has bytes in the other order (%s)" % (argument, array.dtype.str))
     address = array.__array_interface__["data"][0]
-    return address, _code(dtype_name(array.dtype), dtype, argument), array.shape, array, array.flags.writeable
+    return address, _code(dtype_name(array.dtype), dtype, argument), array.shape, array, array.flags.writeable, _HOST
 
 
 def _of_torch(tensor: Any, dtype: Optional[Any], argument: str) -> Described:
-    if tensor.device.type != "cpu":
+    if tensor.device.type not in ("cpu", "cuda"):
         _refuse_device(argument, str(tensor.device))
     shape = tuple(tensor.shape)
     if not tensor.is_contiguous():
         _refuse_strides(argument, shape)
-    return tensor.data_ptr(), _code(dtype_name(tensor.dtype), dtype, argument), shape, tensor, True
+    return tensor.data_ptr(), _code(dtype_name(tensor.dtype), dtype, argument), shape, tensor, True, _HOST if tensor.device.type == "cpu" else _CUDA
 
 
 def _of_interface(buffer: Any, interface: Dict[str, Any], name: str, dtype: Optional[Any], argument: str) -> Described:
-    if name == "__cuda_array_interface__":
-        _refuse_device(argument, "a CUDA device")
     element = numpy.dtype(interface["typestr"])
     shape = tuple(interface["shape"])
     if not element.isnative or not _is_dense(shape, interface.get("strides"), element.itemsize):
         _refuse_strides(argument, shape)
     address, read_only = interface["data"]
-    return address, _code(dtype_name(element), dtype, argument), shape, buffer, not read_only
+    return address, _code(dtype_name(element), dtype, argument), shape, buffer, not read_only, _CUDA if name == "__cuda_array_interface__" else _HOST
 
 
 # DLPack's structs, as far as reading goes (the format is public and frozen).
@@ -214,7 +216,7 @@ class _DlTensor(ctypes.Structure):
 
 
 _DL_CODES = {0: "int", 1: "uint", 2: "float", 4: "bfloat"}
-_DL_CPU = (1, 3)  # plain, and pinned by CUDA
+_DL_DEVICES = {1: _HOST, 2: _CUDA, 3: _HOST}  # 3: pinned by CUDA
 
 _capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _capsule_pointer.restype = ctypes.c_void_p
@@ -222,9 +224,12 @@ _capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 
 def _of_dlpack(buffer: Any, dtype: Optional[Any], argument: str) -> Described:
-    if buffer.__dlpack_device__()[0] not in _DL_CPU:
-        _refuse_device(argument, "a device of DLPack's kind %d" % buffer.__dlpack_device__()[0])
-    capsule = buffer.__dlpack__()  # not consumed: its own destructor gives the tensor back, so it is what is kept
+    kind = int(buffer.__dlpack_device__()[0])
+    if kind not in _DL_DEVICES:
+        _refuse_device(argument, "a device of DLPack's kind %d" % kind)
+    # Stream -1: whoever reads the memory is in the right stream already, as the caller has seen to.
+    capsule = buffer.__dlpack__() if kind != 2 else buffer.__dlpack__(stream=-1)
+    # The capsule is not consumed: its own destructor gives the tensor back, so it is what is kept.
     table = _DlTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
     shape = tuple(table.shape[i] for i in range(table.ndim))
     item = table.bits // 8
@@ -232,4 +237,5 @@ def _of_dlpack(buffer: Any, dtype: Optional[Any], argument: str) -> Described:
     if not _is_dense(shape, strides, item) or table.lanes != 1:
         _refuse_strides(argument, shape)
     name = "%s%d" % (_DL_CODES.get(table.code, "code %d of " % table.code), table.bits)
-    return (table.data or 0) + table.byte_offset, _code(name, dtype, argument), shape, capsule, True
+    address = (table.data or 0) + table.byte_offset
+    return address, _code(name, dtype, argument), shape, capsule, True, _DL_DEVICES[kind]

@@ -107,7 +107,7 @@ const char* in_words(Waiting waiting) {
 }  // namespace
 
 Result<std::unique_ptr<Collectives>> Collectives::create(Communicator& comm, const CollectivesOptions& options) {
-  if (comm.runtime().kind() != Runtime::Kind::kHost) {
+  if (comm.runtime().device().kind != DeviceKind::kHost) {
     return Status::invalid_usage("collectives run on CPUs only; on GPUs use NCCL's");
   }
   std::unique_ptr<Collectives> made(new Collectives(comm));

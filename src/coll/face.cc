@@ -7,7 +7,6 @@ namespace switchyard::coll {
 namespace {
 
 using face::check;
-using face::ref;
 
 }  // namespace
 
@@ -15,27 +14,27 @@ CollGroup::CollGroup(const Comm& comm) : collectives_(face::take(Collectives::cr
 CollGroup::~CollGroup() = default;
 CollGroup::CollGroup(CollGroup&&) noexcept = default;
 
-void CollGroup::all_gather(const void* in, void* out, size_t num_elements, DType dtype, const HostStream& stream) {
-  check(collectives_->all_gather(in, out, num_elements, dtype, ref(stream)));
+void CollGroup::all_gather(const void* in, void* out, size_t num_elements, DType dtype, StreamRef stream) {
+  check(collectives_->all_gather(in, out, num_elements, dtype, stream));
 }
 void CollGroup::all_reduce(const void* in, void* out, size_t num_elements, DType dtype, ReduceOp op,
-                           const HostStream& stream) {
-  check(collectives_->all_reduce(in, out, num_elements, dtype, op, ref(stream)));
+                           StreamRef stream) {
+  check(collectives_->all_reduce(in, out, num_elements, dtype, op, stream));
 }
 void CollGroup::reduce_scatter(const void* in, void* out, size_t num_elements, DType dtype, ReduceOp op,
-                               const HostStream& stream) {
-  check(collectives_->reduce_scatter(in, out, num_elements, dtype, op, ref(stream)));
+                               StreamRef stream) {
+  check(collectives_->reduce_scatter(in, out, num_elements, dtype, op, stream));
 }
 void CollGroup::broadcast(const void* in, void* out, size_t num_elements, DType dtype, int root,
-                          const HostStream& stream) {
-  check(collectives_->broadcast(in, out, num_elements, dtype, root, ref(stream)));
+                          StreamRef stream) {
+  check(collectives_->broadcast(in, out, num_elements, dtype, root, stream));
 }
-void CollGroup::all_to_all(const void* in, void* out, size_t num_elements, DType dtype, const HostStream& stream) {
-  check(collectives_->all_to_all(in, out, num_elements, dtype, ref(stream)));
+void CollGroup::all_to_all(const void* in, void* out, size_t num_elements, DType dtype, StreamRef stream) {
+  check(collectives_->all_to_all(in, out, num_elements, dtype, stream));
 }
 void CollGroup::all_to_all_v(const void* in, std::span<const Part> sent, void* out, std::span<const Part> received,
-                             DType dtype, const HostStream& stream) {
-  check(collectives_->all_to_all_v(in, sent, out, received, dtype, ref(stream)));
+                             DType dtype, StreamRef stream) {
+  check(collectives_->all_to_all_v(in, sent, out, received, dtype, stream));
 }
 
 }  // namespace switchyard::coll

@@ -20,11 +20,22 @@ namespace {
 using face::check;
 using face::take;
 
-std::unique_ptr<Communicator> join(const EnvGetter& environment) {
+std::unique_ptr<Communicator> create(const UniqueId& id, int rank, int num_ranks, DeviceId device) {
+  return take(Communicator::create(id, rank, num_ranks, {.runtime = take(find_runtime(device))}));
+}
+
+std::unique_ptr<Communicator> join(const EnvGetter& environment, DeviceId device) {
   const LaunchEnv launch = take(read_launch_env(environment));
   const Deadline deadline = Deadline::after_ns(env().timeout_ms * kMillisecond);
   const UniqueId id = take(rendezvous(launch, environment, deadline));
-  return take(Communicator::create(id, launch.rank, launch.num_ranks, {}));
+  return create(id, launch.rank, launch.num_ranks, device);
+}
+
+// What failed on the stream is its synchronize()'s to tell.
+bool wait(Stream& stream, Deadline deadline) {
+  const uint64_t posted = stream.posted();
+  static_cast<void>(stream.synchronize(deadline));
+  return stream.completed() >= posted;
 }
 
 }  // namespace
@@ -41,31 +52,33 @@ Comm::~Comm() = default;
 Comm::Comm(Comm&&) noexcept = default;
 Comm& Comm::operator=(Comm&&) noexcept = default;
 
-Comm::Comm(const UniqueIdBytes& bytes, int rank, int num_ranks) {
+Comm::Comm(const UniqueIdBytes& bytes, int rank, int num_ranks, DeviceId device) {
   UniqueId id;
   std::memcpy(static_cast<void*>(&id), bytes.data(), sizeof(id));
   check(id.validate());
-  comm_ = take(Communicator::create(id, rank, num_ranks, {}));
+  comm_ = create(id, rank, num_ranks, device);
 }
 
-Comm Comm::from_environment() { return Comm(join(process_environment())); }
+Comm Comm::from_environment(DeviceId device) { return Comm(join(process_environment(), device)); }
 
-Comm Comm::from_store(const std::string& store, int rank, int num_ranks, const std::string& job_key) {
+Comm Comm::from_store(const std::string& store, int rank, int num_ranks, const std::string& job_key, DeviceId device) {
   // As if a launcher had said it; what else is in the environment does not count.
   const std::map<std::string, std::string> said = {{"SWITCHYARD_RANK", std::to_string(rank)},
                                                    {"SWITCHYARD_NUM_RANKS", std::to_string(num_ranks)},
                                                    {"SWITCHYARD_STORE", store},
                                                    {"SWITCHYARD_JOB_KEY", job_key}};
-  return Comm(join([&](const char* name) -> std::optional<std::string> {
+  const auto environment = [&](const char* name) -> std::optional<std::string> {
     const auto found = said.find(name);
     if (found == said.end() || found->second.empty()) return std::nullopt;
     return found->second;
-  }));
+  };
+  return Comm(join(environment, device));
 }
 
 int Comm::rank() const { return comm_->rank(); }
 int Comm::num_ranks() const { return comm_->num_ranks(); }
 int Comm::num_nodes() const { return comm_->topology().num_nodes(); }
+DeviceId Comm::device() const { return comm_->runtime().device(); }
 
 Comm Comm::split(int color, int key) const {
   if (color < 0) throw Error(Status::invalid_argument(text("color is ", color, ", allowed 0 and more")));
@@ -78,6 +91,13 @@ DeviceComm Comm::device_comm(const DeviceCommRequirements& requirements) const {
 }
 void Comm::abort(const std::string& reason) const { comm_->abort(reason); }
 void Comm::check_async_error() const { check(comm_->async_error()); }
+bool Comm::wait_for(StreamRef stream, uint64_t timeout_ns) const {
+  const Deadline deadline = Deadline::after_ns(timeout_ns);
+  if (device().kind == DeviceKind::kHost) return wait(*static_cast<Stream*>(stream.handle), deadline);
+  const Status done = comm_->runtime().synchronize(stream, deadline);
+  if (done.code() == Code::kDeviceError) throw Error(done);
+  return done.ok();
+}
 void Comm::claim_thread() const { comm_->claim_thread(); }
 
 SymmetricMemory::SymmetricMemory(const Comm& comm, size_t num_bytes)
@@ -100,6 +120,7 @@ SymmetricMemory::~SymmetricMemory() {
 SymmetricMemory::SymmetricMemory(SymmetricMemory&& other) noexcept
     : comm_(other.comm_), data_(other.data_), num_bytes_(other.num_bytes_), window_(std::exchange(other.window_, nullptr)) {}
 
+DeviceId SymmetricMemory::device() const { return comm_->runtime().device(); }
 WindowView SymmetricMemory::view() const { return comm_->view(*window_); }
 
 HostStream::HostStream() : stream_(take(Stream::create())) {}
@@ -117,11 +138,7 @@ void HostStream::launch(std::function<void(const HostPlatform&)> kernel) {
 }
 
 void HostStream::synchronize(uint64_t timeout_ns) { check(stream_->synchronize(Deadline::after_ns(timeout_ns))); }
-bool HostStream::wait_for(uint64_t timeout_ns) {
-  const uint64_t posted = stream_->posted();
-  static_cast<void>(stream_->synchronize(Deadline::after_ns(timeout_ns)));  // what failed is synchronize()'s to tell
-  return stream_->completed() >= posted;
-}
+bool HostStream::wait_for(uint64_t timeout_ns) { return wait(*stream_, Deadline::after_ns(timeout_ns)); }
 Status HostStream::take_error() { return stream_->take_error(); }
 uint64_t HostStream::num_posted() const { return stream_->posted(); }
 uint64_t HostStream::num_completed() const { return stream_->completed(); }

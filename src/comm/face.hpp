@@ -2,7 +2,6 @@
 #pragma once
 #include <utility>
 
-#include "platform/runtime.hpp"
 #include "switchyard/comm.hpp"
 #include "switchyard/status.hpp"
 
@@ -17,7 +16,5 @@ T take(Result<T> result) {
   check(result.status());
   return std::move(result).value();
 }
-
-inline StreamRef ref(const HostStream& stream) { return {stream.internal()}; }
 
 }  // namespace switchyard::face

@@ -17,7 +17,7 @@ void weigh(const Tensor& tokens, const float* weights, const Tensor& out) {
 }
 
 template <class Index>
-void check_indices(const Tensor& topk_idx, int num_experts) {
+void check_indices_of(const Tensor& topk_idx, int num_experts) {
   const auto* indices = static_cast<const Index*>(topk_idx.data);
   const size_t num_indices = topk_idx.sizes[0] * topk_idx.sizes[1];
   for (size_t i = 0; i < num_indices; ++i) {
@@ -41,8 +41,7 @@ void check_batch(const Tensor& x, const Tensor& topk_idx, const Tensor& topk_wei
   const auto fits = [&](const Tensor& tensor) {
     return tensor.num_dims == 2 && tensor.sizes[0] == num_tokens && tensor.sizes[1] == shape.topk;
   };
-  const bool is_64 = topk_idx.dtype == DType::kInt64;
-  if (!fits(topk_idx) || (!is_64 && topk_idx.dtype != DType::kInt32)) {
+  if (!fits(topk_idx) || (topk_idx.dtype != DType::kInt64 && topk_idx.dtype != DType::kInt32)) {
     throw Error(Status::invalid_argument(
         text("topk_idx is ", topk_idx.shape_text(), ", must be [", num_tokens, ", ", shape.topk, "] int64 or int32")));
   }
@@ -50,7 +49,11 @@ void check_batch(const Tensor& x, const Tensor& topk_idx, const Tensor& topk_wei
     throw Error(Status::invalid_argument(
         text("topk_weights is ", topk_weights.shape_text(), ", must be [", num_tokens, ", ", shape.topk, "] float32")));
   }
-  is_64 ? check_indices<int64_t>(topk_idx, shape.num_experts) : check_indices<int32_t>(topk_idx, shape.num_experts);
+}
+
+void check_indices(const Tensor& topk_idx, int num_experts) {
+  if (topk_idx.dtype == DType::kInt64) return check_indices_of<int64_t>(topk_idx, num_experts);
+  check_indices_of<int32_t>(topk_idx, num_experts);
 }
 
 void weigh_rows(const Tensor& tokens, const Tensor& weights, const Tensor& out) {

@@ -8,7 +8,6 @@ namespace switchyard::ep {
 namespace {
 
 using face::check;
-using face::ref;
 using face::take;
 
 }  // namespace
@@ -29,13 +28,13 @@ std::vector<int> EpGroup::local_experts() const { return group_->local_experts()
 bool EpGroup::is_eager() const { return !group_->is_low_latency() && group_->config().max_recv_tokens_per_rank == 0; }
 size_t EpGroup::rows_per_expert() const { return group_->rows_per_expert(); }
 size_t EpGroup::memory_bytes() const { return group_->memory_bytes(); }
-void EpGroup::mask_query(int32_t* device_mask, const HostStream& stream) {
-  check(group_->mask_query(device_mask, ref(stream)));
+void EpGroup::mask_query(int32_t* device_mask, StreamRef stream) {
+  check(group_->mask_query(device_mask, stream));
 }
-void EpGroup::mask_update(const int32_t* host_mask, const HostStream& stream) {
-  check(group_->mask_update(host_mask, ref(stream)));
+void EpGroup::mask_update(const int32_t* host_mask, StreamRef stream) {
+  check(group_->mask_update(host_mask, stream));
 }
-void EpGroup::mask_clean(const HostStream& stream) { check(group_->mask_clean(ref(stream))); }
+void EpGroup::mask_clean(StreamRef stream) { check(group_->mask_clean(stream)); }
 bool EpGroup::async_error() const { return take(group_->async_error()) != 0; }
 void EpGroup::error_clear() { check(group_->error_clear()); }
 
@@ -49,11 +48,11 @@ size_t EpHandle::memory_bytes(const EpGroup& group, Layout layout, int topk) {
 }
 
 void EpHandle::update(const Tensor& topk_idx) { check(handle_->update(topk_idx)); }
-void EpHandle::update(const Tensor& topk_idx, const LayoutInfo& info, const HostStream& stream) {
-  check(handle_->update(topk_idx, info, ref(stream)));
+void EpHandle::update(const Tensor& topk_idx, const LayoutInfo& info, StreamRef stream) {
+  check(handle_->update(topk_idx, info, stream));
 }
-void EpHandle::dispatch(const DispatchArgs& args, const HostStream& stream) { check(handle_->dispatch(args, ref(stream))); }
-void EpHandle::combine(const CombineArgs& args, const HostStream& stream) { check(handle_->combine(args, ref(stream))); }
-void EpHandle::complete(const HostStream& stream) { check(handle_->complete(ref(stream))); }
+void EpHandle::dispatch(const DispatchArgs& args, StreamRef stream) { check(handle_->dispatch(args, stream)); }
+void EpHandle::combine(const CombineArgs& args, StreamRef stream) { check(handle_->combine(args, stream)); }
+void EpHandle::complete(StreamRef stream) { check(handle_->complete(stream)); }
 
 }  // namespace switchyard::ep

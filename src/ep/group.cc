@@ -36,7 +36,7 @@ Status check_config(const GroupConfig& config, const Communicator& comm) {
   if ((config.alloc.allocate == nullptr) != (config.alloc.free == nullptr)) {
     return Status::invalid_usage("alloc_fn and free_fn must both be given or both be NULL");
   }
-  if (comm.topology().num_nodes() > 1 && comm.runtime().kind() != Runtime::Kind::kHost) {
+  if (comm.topology().num_nodes() > 1 && comm.runtime().device().kind != DeviceKind::kHost) {
     return Status::invalid_usage(text("the ranks of this group span ", comm.topology().num_nodes(),
                                       " nodes; kernels on a GPU have no way to the network yet"));
   }

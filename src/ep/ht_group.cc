@@ -15,7 +15,7 @@ constexpr uint64_t kMaxSlots = uint64_t{1} << 30;  // slots are numbered in 32 b
 constexpr uint64_t kMinChunkBytes = 256 * 1024;    // enough for a network to be busy with, small enough to overlap
 
 Status check_config(const GroupConfig& config, const Communicator& comm) {
-  if (comm.runtime().kind() != Runtime::Kind::kHost) {
+  if (comm.runtime().device().kind != DeviceKind::kHost) {
     return Status::invalid_usage("high-throughput groups run on CPUs today; on a GPU use NCCL_EP_ALGO_LOW_LATENCY");
   }
   if (config.max_token_bytes % 16 != 0) {

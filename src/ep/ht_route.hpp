@@ -73,7 +73,7 @@ class HtRoute {
       const int owner = c_.owner(expert);
       if (!c_.has_way(c_.rank(), owner)) set(of_.rows_to(owner), 0);
       const int32_t count = get(of_.rows_to(owner)) > 0 ? get(of_.count(expert)) : 0;
-      p_.write(board_for(owner) + board_.expert(HtBoard::kCounts, c_.local_id(expert)), count);
+      tell(owner, board_.expert(HtBoard::kCounts, c_.local_id(expert)), count);
     }
     for (int peer = 0; peer < c_.num_ranks(); ++peer) {
       post(peer, HtBoard::kCounts, get(of_.rows_to(peer)), int32_t(c_.about ^ c_.about >> 32), &PeerLine::consent);
@@ -108,11 +108,14 @@ class HtRoute {
     return reinterpret_cast<int32_t*>(c_.group().control[c_.rank()] +
                                       c_.group().control_layout.told_board(c_.bank, peer));
   }
+  // Not to who is masked: that rank may be slow, and still have to read what an earlier update told it.
+  SWITCHYARD_DEVICE void tell(int peer, int word, int32_t value) const {
+    if (!c_.masked(peer)) p_.write(board_for(peer) + word, value);
+  }
   SWITCHYARD_DEVICE void post(int peer, Message message, int32_t rows, int32_t note, uint64_t PeerLine::* word) {
     if (c_.masked(peer)) return;
-    int32_t* board = board_for(peer);
-    p_.write(board + board_.rows(message), rows);
-    p_.write(board + board_.note(message), note);
+    tell(peer, board_.rows(message), rows);
+    tell(peer, board_.note(message), note);
     if (!c_.remote(peer)) return p_.store_release(&(c_.told(peer)->*word), c_.tag);  // pairs with the acquire in hear()
     const ControlLayout& layout = c_.group().control_layout;
     const uint64_t first = uint64_t(board_.rows(message)) * sizeof(int32_t);
@@ -211,7 +214,7 @@ class HtRoute {
     for (int local = 0; local < c_.op.num_local; ++local) {
       int64_t end = first;
       for (int source = 0; source < c_.num_ranks(); ++source) {
-        p_.write(board_for(source) + board_.expert(HtBoard::kPlaces, local), int32_t(within(end)));
+        tell(source, board_.expert(HtBoard::kPlaces, local), int32_t(within(end)));
         end += heard_count(source, local);
         p_.write(&c_.record[at_.zone_end(local, source)], int32_t(within(end)));
       }
@@ -259,7 +262,7 @@ class HtRoute {
       return true;
     }
     for (int expert = 0; expert < c_.group().num_experts; ++expert) {
-      p_.write(board_for(c_.owner(expert)) + board_.expert(HtBoard::kKept, c_.local_id(expert)), get(of_.kept(expert)));
+      tell(c_.owner(expert), board_.expert(HtBoard::kKept, c_.local_id(expert)), get(of_.kept(expert)));
     }
     for (int peer = 0; peer < c_.num_ranks(); ++peer) {
       post(peer, HtBoard::kKept, get(of_.kept_to(peer)), 0, &PeerLine::done);

@@ -29,7 +29,7 @@ class LlLauncher {
 // Per platform.
 std::unique_ptr<LlLauncher> make_host_launcher(OperationObserver& observer, TraceRing& trace);
 #if defined(SWITCHYARD_HAVE_CUDA)
-std::unique_ptr<LlLauncher> make_cuda_launcher();  // CUDA streams report nothing
+std::unique_ptr<LlLauncher> make_cuda_launcher(const Runtime& runtime);  // CUDA streams report nothing
 #endif
 
 }  // namespace switchyard::ep

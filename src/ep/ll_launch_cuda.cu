@@ -6,6 +6,7 @@
 #include "base/log.hpp"
 #include "ep/ll_kernel.hpp"
 #include "ep/ll_launch.hpp"
+#include "platform/cuda/on_device.hpp"
 #include "switchyard/platform/cuda.hpp"
 
 namespace switchyard::ep {
@@ -70,21 +71,23 @@ Status prepare_device(int ordinal) {
   return check(cudaStreamSynchronize(nullptr), "first launch");
 }
 
-Status prepare_current_device() {
+Status prepare_once(int ordinal) {
   static std::mutex mutex;
   static std::map<int, Status> prepared;  // by device; process-wide, because kernels are loaded once per process
-  int ordinal = 0;
-  SWITCHYARD_TRY(check(cudaGetDevice(&ordinal), "current device"));
   const std::lock_guard lock(mutex);
   const auto found = prepared.find(ordinal);
   if (found != prepared.end()) return found->second;
+  const OnDevice on(ordinal);
   return prepared[ordinal] = prepare_device(ordinal);
 }
 
 class CudaLauncher final : public LlLauncher {
  public:
+  explicit CudaLauncher(int ordinal) : ordinal_(ordinal) {}
+
   Status launch(const LlOp& op, StreamRef stream) override {
-    SWITCHYARD_TRY(prepare_current_device());
+    SWITCHYARD_TRY(prepare_once(ordinal_));
+    const OnDevice on(ordinal_);
     const auto cuda_stream = static_cast<cudaStream_t>(stream.handle);
     if (op.group.masks_enabled && op.part != LlPart::kReceive) {
       SWITCHYARD_TRY(launch_admission(op.group, Admission::kAdopt, 0, stream));
@@ -93,20 +96,25 @@ class CudaLauncher final : public LlLauncher {
     return start(ll_combine_kernel, kNumBlocks, kNumThreads, op, cuda_stream);
   }
   Status launch_admission(const GroupView& group, Admission what, uint64_t admit_tag, StreamRef stream) override {
-    SWITCHYARD_TRY(prepare_current_device());
+    SWITCHYARD_TRY(prepare_once(ordinal_));
+    const OnDevice on(ordinal_);
     return start(ll_admission_kernel, 1, CudaPlatform::kLanes, AdmissionOp{group, what, admit_tag},
                  static_cast<cudaStream_t>(stream.handle));
   }
   void forget(int /*slot*/) override {}  // nothing runs between operations
   int num_warps() const override { return kNumBlocks * kNumThreads / CudaPlatform::kLanes; }
+
+ private:
+  const int ordinal_;
 };
 
 }  // namespace
 
 // Called when a group is made, before any of its operations is launched.
-std::unique_ptr<LlLauncher> make_cuda_launcher() {
-  if (const Status prepared = prepare_current_device(); !prepared.ok()) log(LogLevel::kWarn, prepared.to_string());
-  return std::make_unique<CudaLauncher>();
+std::unique_ptr<LlLauncher> make_cuda_launcher(const Runtime& runtime) {
+  const int ordinal = runtime.device().ordinal;
+  if (const Status prepared = prepare_once(ordinal); !prepared.ok()) log(LogLevel::kWarn, prepared.to_string());
+  return std::make_unique<CudaLauncher>(ordinal);
 }
 
 }  // namespace switchyard::ep

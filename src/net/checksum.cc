@@ -27,7 +27,7 @@ ChecksumEndpoint::ChecksumEndpoint(std::unique_ptr<NetEndpoint> inner, Runtime& 
 
 Result<std::unique_ptr<NetEndpoint>> ChecksumEndpoint::create(std::unique_ptr<NetEndpoint> inner, Runtime& runtime,
                                                               int rank, int num_ranks, Deadline deadline) {
-  if (runtime.kind() != Runtime::Kind::kHost) {
+  if (runtime.device().kind != DeviceKind::kHost) {
     return Status::invalid_usage("network checksums are for memory of the host; unset SWITCHYARD_NET_CHECKSUM");
   }
   std::unique_ptr<ChecksumEndpoint> endpoint(new ChecksumEndpoint(std::move(inner), runtime, rank, num_ranks));

@@ -11,22 +11,16 @@
 #include <string>
 
 #include "base/clock.hpp"
+#include "switchyard/device_id.hpp"
 #include "switchyard/status.hpp"
+#include "switchyard/stream.hpp"
 
 namespace switchyard {
 
-// A stream of the platform: a Stream* on the host, a cudaStream_t on CUDA.
-struct StreamRef {
-  void* handle = nullptr;
-  bool operator==(const StreamRef&) const = default;
-};
-
 class Runtime {
  public:
-  enum class Kind { kHost, kCuda };
-
   virtual ~Runtime() = default;
-  virtual Kind kind() const = 0;
+  virtual DeviceId device() const = 0;
 
   // Zero-filled memory that kernels use, and memory that host and kernels both see (flags, counters).
   virtual Result<void*> allocate(size_t num_bytes) = 0;
@@ -61,7 +55,16 @@ class Runtime {
 
 Runtime& host_runtime();
 #if defined(SWITCHYARD_HAVE_CUDA)
-Runtime& cuda_runtime();
+Result<Runtime*> cuda_runtime(int ordinal);
 #endif
+
+inline Result<Runtime*> find_runtime(DeviceId device) {
+  if (device.kind == DeviceKind::kHost) return &host_runtime();
+#if defined(SWITCHYARD_HAVE_CUDA)
+  return cuda_runtime(device.ordinal);
+#else
+  return Status::invalid_usage("this library was built without CUDA: build it with -DSWITCHYARD_CUDA=ON, or run on the host");
+#endif
+}
 
 }  // namespace switchyard

@@ -24,7 +24,7 @@ Buffer::Buffer(Communicator& comm, size_t num_bytes, bool window)
     offset_ = (allocated_ - num_bytes) / 16 * 16;
   }
   base_ = static_cast<uint8_t*>(comm.runtime().allocate(allocated_).value());
-  if (comm.runtime().kind() == Runtime::Kind::kCuda) copy_ = std::make_unique<uint8_t[]>(allocated_);
+  if (comm.runtime().device().kind == DeviceKind::kCuda) copy_ = std::make_unique<uint8_t[]>(allocated_);
   host_ = copy_ ? copy_.get() : base_;
   if (window) window_ = comm.register_window(base_ + window_start_, allocated_ - window_start_).value();
 }

@@ -325,7 +325,7 @@ Status HtRank::finish(const Status& posted, std::initializer_list<Buffer*> input
 // Of the stream, which says why, or else of the call, which only knows that something failed before.
 Status HtRank::take_ending(const Status& posted) {
   Status done = comm_.runtime().synchronize(stream_, Deadline::after_ns(60 * kSecond));
-  if (comm_.runtime().kind() == Runtime::Kind::kHost) done = static_cast<Stream*>(stream_.handle)->take_error();
+  if (comm_.runtime().device().kind == DeviceKind::kHost) done = static_cast<Stream*>(stream_.handle)->take_error();
   return done.ok() ? posted : done;
 }
 

@@ -29,7 +29,12 @@ class GpuRanks {
       fault_ = id.status().to_string();
       return;
     }
-    const Communicator::Options options{.runtime = &cuda_runtime()};
+    const auto runtime = cuda_runtime(0);
+    if (!runtime.ok()) {
+      fault_ = runtime.status().to_string();
+      return;
+    }
+    const Communicator::Options options{.runtime = *runtime};
     fault_ = on_all([&](int rank) -> std::string {
       Rank& mine = ranks_[size_t(rank)];
       // Non-blocking: the default stream would order the ranks' kernels one after another.

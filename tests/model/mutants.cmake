@@ -249,9 +249,9 @@ switchyard_mutant(places_read_with_the_counts ep/ht_route.hpp Updates "data race
 switchyard_mutant(kept_read_with_the_places ep/ht_route.hpp UpdatesThatDrop "data race|assertion"
   [[hear(&PeerLine::done, Phase::kRoute,]] [[hear(&PeerLine::arrival, Phase::kRoute,]])
 switchyard_mutant(places_of_zones_after_their_message ep/ht_route.hpp UpdatesOfZones "data race|assertion"
-  [[        p_.write(board_for(source) + board_.expert(HtBoard::kPlaces, local), int32_t(within(end)));]]
+  [[        tell(source, board_.expert(HtBoard::kPlaces, local), int32_t(within(end)));]]
   [[        if (local == 0) post(source, HtBoard::kPlaces, 0, 0, &PeerLine::arrival);
-        p_.write(board_for(source) + board_.expert(HtBoard::kPlaces, local), int32_t(within(end)));]])
+        tell(source, board_.expert(HtBoard::kPlaces, local), int32_t(within(end)));]])
 switchyard_mutant(table_given_back_before_it_is_read ep/ht_route.hpp RailOfTables "data race"
   [[      take_row(idx, int(receiver.num_taken()), reinterpret_cast<const int32_t*>(receiver.row()));
       receiver.taken();]]

@@ -273,3 +273,39 @@ def test_memory_of_a_handle_can_be_the_callers(comm, batch):
         )
         comm.stream.synchronize()
         assert (y == x * (idx >= 0).sum(1, keepdims=True)).all()
+
+
+class OnGpu:
+    """Passes for an array of a GPU."""
+
+    def __init__(self, array):
+        self.__cuda_array_interface__ = array.__array_interface__
+
+
+def test_memory_and_streams_of_another_device_are_refused(comm, batch):
+    x, idx, weights = batch
+    with switchyard.MoE(comm, experts=3 * comm.num_ranks + 1, topk=TOPK, hidden=HIDDEN, max_tokens=8) as moe:
+        for arguments, name in (
+            ((OnGpu(x), idx, weights), "inputs.tokens"),
+            ((x, OnGpu(idx), weights), "topk_idx"),
+        ):
+            with pytest.raises(switchyard.InvalidArgument, match=name + " is in a GPU's memory, this communicator needs"):
+                moe.dispatch(*arguments)
+        with pytest.raises(switchyard.InvalidArgument, match="x is in a GPU's memory"):
+            comm.all_reduce(OnGpu(x), out=x)
+        with pytest.raises(switchyard.InvalidArgument, match="stream is a int, this communicator runs on cpu"):
+            comm.all_reduce(x, stream=1)
+        recv, state = moe.dispatch(x, idx, weights)
+        out = recv.empty_like()
+        for expert, rows, place in recv:
+            out[place] = rows * factor(expert)
+        numpy.testing.assert_allclose(moe.combine(out, state), weighted_sum(x, idx, weights), rtol=1e-6, atol=1e-5)
+
+
+def test_devices_that_are_not_there():
+    for device in ("tpu", "cuda:x"):
+        with pytest.raises(switchyard.InvalidArgument, match="device is '%s', allowed are" % device):
+            switchyard.init(device=device)
+    one = {"unique_id": switchyard.make_unique_id(), "rank": 0, "num_ranks": 1}
+    with pytest.raises(switchyard.SwitchyardError, match="built without CUDA|CUDA device|CUDA driver"):
+        switchyard.init(**one, device="cuda:64")

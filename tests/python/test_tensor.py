@@ -100,17 +100,28 @@ def test_foreign_strides_are_refused():
         Tensor(Interface(array, strides=(32, 4)))
 
 
-def test_devices_are_refused_by_name():
+class OnDevice(DlPack):
+    def __init__(self, array, kind):
+        super().__init__(array)
+        self.kind = kind
+
+    def __dlpack__(self, stream=None):
+        assert stream == (-1 if self.kind == 2 else None)  # on a GPU: nothing is to be waited for
+        return super().__dlpack__()
+
+    def __dlpack_device__(self):
+        return (self.kind, 0)
+
+
+def test_devices():
     array = numpy.zeros(4, numpy.float32)
-    with pytest.raises(InvalidArgument, match="inputs.tokens is on a CUDA device"):
-        switchyard.DispatchInputs(tokens=Interface(array, "__cuda_array_interface__"))
-
-    class Elsewhere(DlPack):
-        def __dlpack_device__(self):
-            return (2, 0)
-
-    with pytest.raises(InvalidArgument, match="x is on a device"):
-        Tensor(Elsewhere(array), name="x")
+    on_gpu = Interface(array, "__cuda_array_interface__")
+    assert str(Tensor(on_gpu).device) == "DeviceKind.CUDA"
+    assert str(Tensor(OnDevice(array, 2)).device) == "DeviceKind.CUDA"
+    assert str(Tensor(OnDevice(array, 3)).device) == "DeviceKind.HOST"
+    assert str(Tensor(array).device) == "DeviceKind.HOST"
+    with pytest.raises(InvalidArgument, match="x is on a device of DLPack's kind 4"):
+        Tensor(OnDevice(array, 4), name="x")
 
 
 def test_an_address_with_type_and_shape():

@@ -21,7 +21,7 @@ namespace switchyard::testing {
 
 class GuardedRuntime final : public Runtime {
  public:
-  Kind kind() const override { return Kind::kHost; }
+  DeviceId device() const override { return {}; }
 
   Result<void*> allocate(size_t num_bytes) override {
     const size_t page = size_t(sysconf(_SC_PAGESIZE));

@@ -13,18 +13,19 @@ import torch.distributed
 from ..comm import Communicator, init as init_from_arguments, make_unique_id
 
 
-def init(group: Optional[Any] = None) -> Communicator:
+def init(group: Optional[Any] = None, device: Any = "cpu") -> Communicator:
     """Collective over the process group (default: all its ranks); without torch.distributed, from the launcher's
-    environment.
+    environment. device: as switchyard.init().
     """
     if group is None and not torch.distributed.is_initialized():
-        return init_from_arguments()
+        return init_from_arguments(device=device)
     rank, num_ranks = torch.distributed.get_rank(group), torch.distributed.get_world_size(group)
     made = make_unique_id() if rank == 0 else bytes(128)
-    unique_id = torch.tensor(list(made), dtype=torch.uint8)
+    carried_by = "cuda" if torch.distributed.get_backend(group) == "nccl" else "cpu"
+    unique_id = torch.tensor(list(made), dtype=torch.uint8, device=carried_by)
     # Bytes, not objects: nothing is unpickled.
     torch.distributed.broadcast(unique_id, src=_global_rank(group, 0), group=group)
-    return init_from_arguments(unique_id=bytes(unique_id.tolist()), rank=rank, num_ranks=num_ranks)
+    return init_from_arguments(unique_id=bytes(unique_id.tolist()), rank=rank, num_ranks=num_ranks, device=device)
 
 
 def _global_rank(group: Optional[Any], rank: int) -> int:

@@ -82,7 +82,8 @@ class Routed(NamedTuple):
 def _dispatch(x: Tensor, topk_idx: Tensor, topk_weights: Tensor, moe: str) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
     recv, state = _moe(moe).dispatch(x.contiguous(), topk_idx.contiguous(), topk_weights.contiguous())
     weights = x.new_empty(0, dtype=torch.float32) if recv.weights is None else recv.weights
-    return recv.tokens, weights, torch.from_numpy(recv.counts), _keep(state)
+    counts = recv.counts if isinstance(recv.counts, Tensor) else torch.from_numpy(recv.counts)
+    return recv.tokens, weights, counts, _keep(state)
 
 
 @_dispatch.register_fake

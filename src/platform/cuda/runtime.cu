@@ -1,4 +1,4 @@
-// Memory and streams of the current CUDA device.
+// Memory and streams of a CUDA device, whichever is the current one of the calling thread.
 //
 // Nothing here may wait for kernels that the caller did not name: ranks that share a GPU wait for each other inside
 // kernels, and a call that waits for all of them (as cudaFree, cudaFreeHost and copies on the default stream do) may
@@ -8,10 +8,12 @@
 
 #include <cstring>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <vector>
 
 #include "base/checked.hpp"
+#include "platform/cuda/on_device.hpp"
 #include "platform/host/wait.hpp"
 #include "platform/runtime.hpp"
 
@@ -24,27 +26,6 @@ Status check(cudaError_t error, const std::string& what) {
 }
 
 cudaStream_t stream_of(StreamRef stream) { return static_cast<cudaStream_t>(stream.handle); }
-
-// What the runtime has on one device; made with the first use of that device, never destroyed: kernels of streams
-// nobody destroyed may still use the memory while the process exits.
-struct DeviceParts {
-  cudaMemPool_t pool = nullptr;
-  cudaStream_t copies = nullptr;
-};
-
-Result<DeviceParts> make_parts(int ordinal) {
-  DeviceParts parts;
-  cudaMemPoolProps properties{};
-  properties.allocType = cudaMemAllocationTypePinned;
-  properties.location = {cudaMemLocationTypeDevice, ordinal};
-  SWITCHYARD_TRY(check(cudaMemPoolCreate(&parts.pool, &properties), text("memory pool of device ", ordinal)));
-  uint64_t keep_all = ~uint64_t{0};
-  SWITCHYARD_TRY(check(cudaMemPoolSetAttribute(parts.pool, cudaMemPoolAttrReleaseThreshold, &keep_all),
-                       text("memory pool of device ", ordinal)));
-  SWITCHYARD_TRY(check(cudaStreamCreateWithFlags(&parts.copies, cudaStreamNonBlocking),
-                       text("copy stream of device ", ordinal)));
-  return parts;
-}
 
 // Pinned host memory that kernels can write; freed blocks wait here for the next of their size.
 class PinnedBlocks {
@@ -86,21 +67,41 @@ class PinnedBlocks {
 };
 
 PinnedBlocks& pinned_blocks() {
-  static PinnedBlocks& blocks = *new PinnedBlocks;  // never destroyed, as DeviceParts
+  static PinnedBlocks& blocks = *new PinnedBlocks;  // never destroyed, as cuda_runtime()
   return blocks;
 }
 
 class CudaRuntime final : public Runtime {
  public:
-  Kind kind() const override { return Kind::kCuda; }
+  static Result<std::unique_ptr<CudaRuntime>> create(int ordinal) {
+    int num_devices = 0;
+    SWITCHYARD_TRY(check(cudaGetDeviceCount(&num_devices), "counting CUDA devices"));
+    if (ordinal < 0 || ordinal >= num_devices) {
+      return Status::invalid_argument(text("CUDA device ", ordinal, ": this process sees ", num_devices, " of them"));
+    }
+    const OnDevice on(ordinal);
+    std::unique_ptr<CudaRuntime> runtime(new CudaRuntime(ordinal));
+    cudaMemPoolProps properties{};
+    properties.allocType = cudaMemAllocationTypePinned;
+    properties.location = {cudaMemLocationTypeDevice, ordinal};
+    const std::string what = text("memory pool of device ", ordinal);
+    SWITCHYARD_TRY(check(cudaMemPoolCreate(&runtime->pool_, &properties), what));
+    uint64_t keep_all = ~uint64_t{0};
+    SWITCHYARD_TRY(check(cudaMemPoolSetAttribute(runtime->pool_, cudaMemPoolAttrReleaseThreshold, &keep_all), what));
+    SWITCHYARD_TRY(check(cudaStreamCreateWithFlags(&runtime->copies_, cudaStreamNonBlocking),
+                         text("copy stream of device ", ordinal)));
+    return Result<std::unique_ptr<CudaRuntime>>(std::move(runtime));
+  }
+
+  DeviceId device() const override { return {DeviceKind::kCuda, ordinal_}; }
 
   Result<void*> allocate(size_t num_bytes) override {
-    SWITCHYARD_ASSIGN(const DeviceParts parts, current_parts());
+    const OnDevice on(ordinal_);
     const std::string what = text("allocating ", num_bytes, " bytes of device memory");
     void* memory = nullptr;
-    SWITCHYARD_TRY(check(cudaMallocFromPoolAsync(&memory, num_bytes, parts.pool, parts.copies), what));
-    SWITCHYARD_TRY(check(cudaMemsetAsync(memory, 0, num_bytes, parts.copies), what));
-    SWITCHYARD_TRY(check(cudaStreamSynchronize(parts.copies), what));
+    SWITCHYARD_TRY(check(cudaMallocFromPoolAsync(&memory, num_bytes, pool_, copies_), what));
+    SWITCHYARD_TRY(check(cudaMemsetAsync(memory, 0, num_bytes, copies_), what));
+    SWITCHYARD_TRY(check(cudaStreamSynchronize(copies_), what));
     const std::lock_guard lock(mutex_);
     allocations_[static_cast<char*>(memory)] = num_bytes;
     return memory;
@@ -112,8 +113,8 @@ class CudaRuntime final : public Runtime {
         return Status::invalid_argument(text("free: ", memory, " is not the start of an allocation of this process"));
       }
     }
-    SWITCHYARD_ASSIGN(const DeviceParts parts, current_parts());
-    return check(cudaFreeAsync(memory, parts.copies), "freeing device memory");
+    const OnDevice on(ordinal_);
+    return check(cudaFreeAsync(memory, copies_), "freeing device memory");
   }
 
   Result<void*> allocate_shared(size_t num_bytes) override {
@@ -143,6 +144,7 @@ class CudaRuntime final : public Runtime {
   }
 
   Result<StreamRef> create_stream(const std::string& name) override {
+    const OnDevice on(ordinal_);
     cudaStream_t stream = nullptr;
     SWITCHYARD_TRY(check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), text("making stream ", name)));
     return StreamRef{stream};
@@ -159,6 +161,7 @@ class CudaRuntime final : public Runtime {
 
   Status order_after(StreamRef later, StreamRef earlier) override {
     if (later == earlier) return {};
+    const OnDevice on(ordinal_);
     cudaEvent_t event = nullptr;
     SWITCHYARD_TRY(check(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "making an event"));
     cudaError_t error = cudaEventRecord(event, stream_of(earlier));
@@ -178,33 +181,34 @@ class CudaRuntime final : public Runtime {
   }
 
  private:
-  Result<DeviceParts> current_parts() {
-    int ordinal = 0;
-    SWITCHYARD_TRY(check(cudaGetDevice(&ordinal), "finding the current CUDA device"));
-    const std::lock_guard lock(mutex_);
-    const auto found = parts_.find(ordinal);
-    if (found != parts_.end()) return found->second;
-    SWITCHYARD_ASSIGN(const DeviceParts parts, make_parts(ordinal));
-    parts_[ordinal] = parts;
-    return parts;
-  }
+  explicit CudaRuntime(int ordinal) : ordinal_(ordinal) {}
 
   Status copy_now(void* to, const void* from, size_t num_bytes) {
-    SWITCHYARD_ASSIGN(const DeviceParts parts, current_parts());
-    SWITCHYARD_TRY(copy_async(to, from, num_bytes, StreamRef{parts.copies}));
-    return check(cudaStreamSynchronize(parts.copies), text("copying ", num_bytes, " bytes"));
+    const OnDevice on(ordinal_);
+    SWITCHYARD_TRY(copy_async(to, from, num_bytes, StreamRef{copies_}));
+    return check(cudaStreamSynchronize(copies_), text("copying ", num_bytes, " bytes"));
   }
 
-  std::mutex mutex_;  // guards the two maps
-  std::map<int, DeviceParts> parts_;
+  const int ordinal_;
+  cudaMemPool_t pool_ = nullptr;
+  cudaStream_t copies_ = nullptr;
+  std::mutex mutex_;  // guards the map
   std::map<const char*, size_t> allocations_;
 };
 
 }  // namespace
 
-Runtime& cuda_runtime() {
-  static CudaRuntime& runtime = *new CudaRuntime;  // never destroyed: everything made through it points to it
-  return runtime;
+// Never destroyed: everything made through it points to it, and kernels of streams nobody destroyed may still use its
+// memory while the process exits.
+Result<Runtime*> cuda_runtime(int ordinal) {
+  static std::mutex& mutex = *new std::mutex;
+  static auto& runtimes = *new std::map<int, std::unique_ptr<CudaRuntime>>;
+  const std::lock_guard lock(mutex);
+  std::unique_ptr<CudaRuntime>& runtime = runtimes[ordinal];
+  if (runtime == nullptr) {
+    SWITCHYARD_ASSIGN(runtime, CudaRuntime::create(ordinal));
+  }
+  return runtime.get();
 }
 
 }  // namespace switchyard

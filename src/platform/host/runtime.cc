@@ -13,7 +13,7 @@ Stream& stream_of(StreamRef stream) { return *static_cast<Stream*>(stream.handle
 
 class HostRuntime final : public Runtime {
  public:
-  Kind kind() const override { return Kind::kHost; }
+  DeviceId device() const override { return {}; }
 
   Result<void*> allocate(size_t num_bytes) override { return DeviceMemory::instance().allocate(num_bytes); }
   Result<void*> allocate_shared(size_t num_bytes) override { return allocate(num_bytes); }
