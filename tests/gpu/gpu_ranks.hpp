@@ -34,7 +34,7 @@ class GpuRanks {
       fault_ = runtime.status().to_string();
       return;
     }
-    const Communicator::Options options{.runtime = *runtime};
+    const Communicator::Options options{.runtime = runtime.value()};
     fault_ = on_all([&](int rank) -> std::string {
       Rank& mine = ranks_[size_t(rank)];
       // Non-blocking: the default stream would order the ranks' kernels one after another.

@@ -56,9 +56,12 @@ def expected(x, topk_idx, topk_weights):
     return x.float() * factors
 
 
-def apply_experts(moe, recv):
-    factors = torch.tensor(moe.local_experts, device="cuda", dtype=recv.tokens.dtype).add_(1)
-    return (recv.tokens.view(len(moe.local_experts), -1, HIDDEN) * factors[:, None, None]).view_as(recv.tokens)
+def factors_of(moe, dtype=torch.float32):
+    return torch.tensor(moe.local_experts, device="cuda", dtype=dtype).add_(1)  # waits for the device
+
+
+def apply_experts(factors, recv):
+    return (recv.tokens.view(len(factors), -1, HIDDEN) * factors[:, None, None]).view_as(recv.tokens)
 
 
 def warm_up():
@@ -83,10 +86,10 @@ def test_round_trips_of_every_type(num_ranks):
         for dtype, tolerance in ((torch.float32, 1e-5), (torch.bfloat16, 2e-2), (torch.float16, 4e-3)):
             moe = switchyard.MoE(comm, experts=EXPERTS, topk=TOPK, hidden=HIDDEN, dtype=dtype, max_tokens=TOKENS, timeout=20)
             x, topk_idx, topk_weights = batch(comm.rank, dtype)
-            want = expected(x, topk_idx, topk_weights)
+            want, factors = expected(x, topk_idx, topk_weights), factors_of(moe, dtype)
             for _ in range(3):
                 recv, state = moe.dispatch(x, topk_idx, topk_weights)
-                y = moe.combine(apply_experts(moe, recv), state)
+                y = moe.combine(apply_experts(factors, recv), state)
                 assert y.device == x.device and y.dtype == dtype
                 error = ((y.float() - want).abs() / want.abs().clamp_min(1)).max().item()
                 assert error <= tolerance, (dtype, error)
@@ -103,7 +106,7 @@ def test_calls_follow_the_stream_and_nobody_waits(num_ranks):
     def body(comm, stream):
         moe = switchyard.MoE(comm, experts=EXPERTS, topk=TOPK, hidden=HIDDEN, max_tokens=TOKENS, timeout=20)
         right, topk_idx, topk_weights = batch(comm.rank, torch.float32, seed=7)
-        want = expected(right, topk_idx, topk_weights)
+        want, factors = expected(right, topk_idx, topk_weights), factors_of(moe)
         x = torch.zeros_like(right)
         for round_number in range(2):  # the first one loads kernels and fills torch's cache of memory
             x.zero_()
@@ -113,7 +116,7 @@ def test_calls_follow_the_stream_and_nobody_waits(num_ranks):
             torch.cuda._sleep(400_000_000)  # 0.2 s or more
             x.copy_(right)
             recv, state = moe.dispatch(x, topk_idx, topk_weights)
-            y = moe.combine(apply_experts(moe, recv), state)
+            y = moe.combine(apply_experts(factors, recv), state)
             x.zero_()  # after the combine, for who keeps to the order
             posted = time.perf_counter() - begin
             stream.synchronize()
@@ -168,7 +171,7 @@ def test_handles_take_any_cuda_array_and_stream(num_ranks):
         shape = (num_local, rows_per_expert, HIDDEN)
         plain = torch.zeros(shape, device="cuda")
         counts = torch.zeros(num_local, dtype=torch.int32, device="cuda")
-        factors = torch.tensor(group.local_experts, device="cuda").add_(1.0)
+        factors = torch.tensor(group.local_experts, device="cuda", dtype=torch.float32).add_(1)
         stream.synchronize()
         handle = group.create_handle(switchyard.Layout.EXPERT_MAJOR, OnlyInterface(topk_idx), stream=other)
         for queue, rows, given in (
@@ -217,6 +220,7 @@ def test_bad_input_is_refused_and_the_group_goes_on(num_ranks):
         assert comm.device == "cuda:0"
         moe = switchyard.MoE(comm, experts=EXPERTS, topk=TOPK, hidden=HIDDEN, max_tokens=TOKENS, timeout=20)
         x, topk_idx, topk_weights = batch(comm.rank, torch.float32)
+        factors = factors_of(moe)
         argument = switchyard.InvalidArgument
         refused(argument, ["topk_idx", "host's memory"], lambda: moe.dispatch(x, topk_idx.cpu(), topk_weights))
         refused(argument, ["host's memory"], lambda: moe.dispatch(x.cpu(), topk_idx, topk_weights))
@@ -232,7 +236,7 @@ def test_bad_input_is_refused_and_the_group_goes_on(num_ranks):
             unique_id=switchyard.make_unique_id(), rank=0, num_ranks=1, device="cuda:64"))
         recv, state = moe.dispatch(x, topk_idx, topk_weights)
         refused(argument, ["expert_out"], lambda: moe.combine(recv.tokens[:1], state))
-        y = moe.combine(apply_experts(moe, recv), state)
+        y = moe.combine(apply_experts(factors, recv), state)
         want = expected(x, topk_idx, topk_weights)
         assert ((y - want).abs() / want.abs().clamp_min(1)).max().item() <= 1e-5
         moe.close()
