@@ -1,4 +1,6 @@
 // switchyard/ep/tensor.hpp and dtype.hpp: memory that Python objects own, described.
+#include <map>
+
 #include "binding.hpp"
 
 namespace switchyard::python {
@@ -46,6 +48,49 @@ std::optional<PyTensor> of_numpy(const py::object& buffer, const char* name) {
   return PyTensor{describe(const_cast<void*>(array.data()), *dtype, sizes, name), buffer, array.writeable(), DeviceKind::kHost};
 }
 
+// torch's types, once one of them was seen; torch is not loaded here, and may never be.
+class TorchTypes {
+ public:
+  bool is_tensor(const py::object& value) {
+    if (tensor_ == nullptr) {
+      const py::object torch = py::reinterpret_steal<py::object>(PyImport_GetModule(py::str("torch").ptr()));
+      if (!torch || !py::hasattr(torch, "Tensor")) return false;
+      tensor_ = reinterpret_cast<PyTypeObject*>(py::object(torch.attr("Tensor")).release().ptr());
+    }
+    return PyObject_TypeCheck(value.ptr(), tensor_) != 0;
+  }
+  std::optional<DType> dtype(const py::object& type) {
+    auto [found, is_new] = dtypes_.try_emplace(type.ptr());
+    if (is_new) {
+      type.inc_ref();  // torch's types live as long as torch
+      const py::object code = py::module_::import("switchyard.tensor").attr("code_of")(type);
+      if (!code.is_none()) found->second = DType(code.cast<int>());
+    }
+    return found->second;
+  }
+
+ private:
+  PyTypeObject* tensor_ = nullptr;
+  std::map<PyObject*, std::optional<DType>> dtypes_;
+};
+
+// Dense torch tensors of the host or a GPU; what is wrong with others, switchyard/tensor.py says.
+std::optional<PyTensor> of_torch(const py::object& buffer, const char* name) {
+  static TorchTypes& types = *new TorchTypes;  // never destroyed: Python may be gone before
+  if (!types.is_tensor(buffer)) return std::nullopt;
+  try {
+    const bool on_gpu = buffer.attr("is_cuda").cast<bool>();
+    if (!on_gpu && !buffer.attr("is_cpu").cast<bool>()) return std::nullopt;
+    const std::optional<DType> dtype = types.dtype(buffer.attr("dtype"));
+    if (!dtype || !buffer.attr("is_contiguous")().cast<bool>()) return std::nullopt;
+    const auto sizes = buffer.attr("shape").cast<std::vector<size_t>>();
+    auto* data = reinterpret_cast<void*>(buffer.attr("data_ptr")().cast<uintptr_t>());  // NOLINT: torch's way to say it
+    return PyTensor{describe(data, *dtype, sizes, name), buffer, true, on_gpu ? DeviceKind::kCuda : DeviceKind::kHost};
+  } catch (const py::error_already_set&) {  // sparse ones have no address
+    return std::nullopt;
+  }
+}
+
 PyTensor of_memory(const PyMemory& memory, const py::object& owner, uint64_t offset, DType dtype,
                    const std::vector<size_t>& sizes, const std::string& name) {
   ep::Tensor tensor = describe(nullptr, dtype, sizes, name);
@@ -65,6 +110,7 @@ PyTensor make_tensor(const py::object& buffer, const py::object& dtype, const py
                      const py::object& window, uint64_t window_offset, const std::string& name) {
   if (dtype.is_none() && shape.is_none() && window.is_none()) {
     if (std::optional<PyTensor> made = of_numpy(buffer, name.c_str())) return *made;
+    if (std::optional<PyTensor> made = of_torch(buffer, name.c_str())) return *made;
   }
   const auto found =
       py::module_::import("switchyard.tensor").attr("describe")(buffer, dtype, shape, window, name).cast<py::tuple>();
@@ -79,6 +125,7 @@ PyTensor make_tensor(const py::object& buffer, const py::object& dtype, const py
 py::object as_tensor(const py::object& value, const char* name) {
   if (py::isinstance<PyTensor>(value)) return value;
   if (std::optional<PyTensor> made = of_numpy(value, name)) return py::cast(std::move(*made));
+  if (std::optional<PyTensor> made = of_torch(value, name)) return py::cast(std::move(*made));
   return py::cast(make_tensor(value, py::none(), py::none(), py::none(), 0, name));
 }
 

@@ -88,6 +88,11 @@ def _known(name: str, argument: str) -> str:
     return name
 
 
+def code_of(dtype: Any) -> Optional[int]:
+    """The library's number of a type, None where it has none."""
+    return _core.DTYPE_CODES.get(dtype_name(dtype))
+
+
 def _code(found: str, wanted: Optional[Any], argument: str) -> int:
     """The type's code; a wanted one may reinterpret elements of the same width."""
     if wanted is None:
