@@ -2,7 +2,8 @@
 //
 //   1. each source tells each rank how many of its tokens go there, and to each of its experts;
 //   2. each rank adds up, in rank order, and tells each source where its rows begin: the receiver decides, so that ranks that
-//      disagree about who is missing still agree about every place;
+//      disagree about who is missing still agree about every place. On one node, where nobody can be missing, a source looks at
+//      what the others told the receiver, and adds up itself: that saves a meeting;
 //   3. where rows can be dropped, each source tells how many remain;
 //   4. each source tells those who forward for it on other nodes what becomes of every row (rail_stream.hpp).
 //
@@ -75,9 +76,11 @@ class HtRoute {
       const int32_t count = get(of_.rows_to(owner)) > 0 ? get(of_.count(expert)) : 0;
       tell(owner, board_.expert(HtBoard::kCounts, c_.local_id(expert)), count);
     }
+    // All of it before anybody hears of it: who does may look at what others were told.
     for (int peer = 0; peer < c_.num_ranks(); ++peer) {
-      post(peer, HtBoard::kCounts, get(of_.rows_to(peer)), int32_t(c_.about ^ c_.about >> 32), &PeerLine::consent);
+      tell(peer, HtBoard::kCounts, get(of_.rows_to(peer)), int32_t(c_.about ^ c_.about >> 32));
     }
+    for (int peer = 0; peer < c_.num_ranks(); ++peer) publish(peer, HtBoard::kCounts, &PeerLine::consent);
     SWITCHYARD_KERNEL_FAILPOINT("ht.route.counts_posted");
     stage_ = Stage::kAwaitCounts;
     return true;
@@ -112,10 +115,12 @@ class HtRoute {
   SWITCHYARD_DEVICE void tell(int peer, int word, int32_t value) const {
     if (!c_.masked(peer)) p_.write(board_for(peer) + word, value);
   }
-  SWITCHYARD_DEVICE void post(int peer, Message message, int32_t rows, int32_t note, uint64_t PeerLine::* word) {
-    if (c_.masked(peer)) return;
+  SWITCHYARD_DEVICE void tell(int peer, Message message, int32_t rows, int32_t note) const {
     tell(peer, board_.rows(message), rows);
     tell(peer, board_.note(message), note);
+  }
+  SWITCHYARD_DEVICE void publish(int peer, Message message, uint64_t PeerLine::* word) const {
+    if (c_.masked(peer)) return;
     if (!c_.remote(peer)) return p_.store_release(&(c_.told(peer)->*word), c_.tag);  // pairs with the acquire in hear()
     const ControlLayout& layout = c_.group().control_layout;
     const uint64_t first = uint64_t(board_.rows(message)) * sizeof(int32_t);
@@ -124,6 +129,10 @@ class HtRoute {
                 c_.tag)) {
       c_.put_failed(peer);
     }
+  }
+  SWITCHYARD_DEVICE void post(int peer, Message message, int32_t rows, int32_t note, uint64_t PeerLine::* word) const {
+    tell(peer, message, rows, note);
+    publish(peer, message, word);
   }
   SWITCHYARD_DEVICE int32_t heard(int peer, int word) const { return p_.read(c_.board_at(c_.rank(), peer) + word); }
 
@@ -168,6 +177,11 @@ class HtRoute {
     over_budget_ = total > limit;
     p_.write(&c_.record[at_.num_slots()], int32_t(over_budget_ ? limit : total));
     write_number(c_.op.out_total, c_.op.total_is_64, 0, total);
+    if (sees_all()) {
+      if (c_.op.expert_major) look_up_zones();
+      else look_up_rows();
+      return c_.failed() || places_known();
+    }
     const bool refused = over_budget_ && !c_.group().drops;
     for (int source = 0; source < c_.num_ranks(); ++source) {
       const int32_t place = c_.has_way(source, c_.rank()) ? c_.read(at_.base(source)) : -1;
@@ -186,6 +200,59 @@ class HtRoute {
     }
     return true;
   }
+
+  // ---- 2. on one node ----
+
+  SWITCHYARD_DEVICE bool sees_all() const { return c_.group().num_nodes == 1 && !c_.group().masks_enabled; }
+  // A count that `source` told `reader`.
+  SWITCHYARD_DEVICE int32_t look_at(int reader, int source, int word) {
+    const int32_t count = p_.read(c_.board_at(reader, source) + word);
+    if (count >= 0 && count <= c_.group().max_tokens) return count;
+    c_.give_up(source, Phase::kBadMessage);
+    return 0;
+  }
+  SWITCHYARD_DEVICE void look_up_rows() {
+    for (int peer = 0; peer < c_.num_ranks(); ++peer) {
+      int64_t total = 0;
+      for (int source = 0; source < c_.num_ranks(); ++source) {
+        if (source == c_.rank()) set(of_.row_place(peer), int32_t(total));
+        total += look_at(peer, source, board_.rows(HtBoard::kCounts));
+      }
+      check_budget(peer, total);
+    }
+  }
+  // As place_by_expert() does it there.
+  SWITCHYARD_DEVICE void look_up_zones() {
+    for (int peer = 0; peer < c_.num_ranks(); ++peer) set(of_.row_place(peer), 0);  // where its next zone begins
+    for (int expert = 0; expert < c_.group().num_experts; ++expert) {
+      const int owner = c_.owner(expert), word = board_.expert(HtBoard::kCounts, c_.local_id(expert));
+      const int64_t first = get(of_.row_place(owner));
+      int64_t end = first;
+      for (int source = 0; source < c_.num_ranks(); ++source) {
+        if (source == c_.rank()) set(of_.place(expert), int32_t(within_budget(end)));
+        end += look_at(owner, source, word);
+      }
+      const int64_t next = padded_end(first, end);
+      set(of_.row_place(owner), int32_t(next < INT32_MAX ? next : INT32_MAX));
+    }
+    for (int peer = 0; peer < c_.num_ranks(); ++peer) check_budget(peer, get(of_.row_place(peer)));
+  }
+  SWITCHYARD_DEVICE void check_budget(int peer, int64_t total) {
+    if (total > c_.group().budget && !c_.group().drops) refuse(peer, total);
+  }
+  SWITCHYARD_DEVICE void refuse(int peer, int64_t total) {
+    if (c_.spoil(peer, Phase::kOverBudget)) p_.store_relaxed(&c_.group().report->num_rows, uint64_t(total));
+    refused_ = true;
+  }
+  SWITCHYARD_DEVICE int64_t within_budget(int64_t slot) const {
+    return slot < c_.group().budget ? slot : int64_t{c_.group().budget};
+  }
+  SWITCHYARD_DEVICE int64_t padded_end(int64_t first, int64_t end) const {
+    return first + (end - first + c_.op.alignment - 1) / c_.op.alignment * c_.op.alignment;
+  }
+
+  // ---- 2. else ----
+
   SWITCHYARD_DEVICE int32_t heard_count(int source, int local) const {
     return get(of_.is_here(source)) ? heard(source, board_.expert(HtBoard::kCounts, local)) : 0;
   }
@@ -207,24 +274,21 @@ class HtRoute {
 
   // Expert-major: a zone per expert, sources in rank order inside; zones are padded.
   SWITCHYARD_DEVICE int64_t place_by_expert() {
-    const int64_t limit = c_.group().budget;
-    const auto within = [limit](int64_t slot) { return slot < limit ? slot : limit; };
     int64_t first = 0;
     for (int source = 0; source < c_.num_ranks(); ++source) p_.write(&c_.record[at_.base(source)], 0);
     for (int local = 0; local < c_.op.num_local; ++local) {
       int64_t end = first;
       for (int source = 0; source < c_.num_ranks(); ++source) {
-        tell(source, board_.expert(HtBoard::kPlaces, local), int32_t(within(end)));
+        if (!sees_all()) tell(source, board_.expert(HtBoard::kPlaces, local), int32_t(within_budget(end)));
         end += heard_count(source, local);
-        p_.write(&c_.record[at_.zone_end(local, source)], int32_t(within(end)));
+        p_.write(&c_.record[at_.zone_end(local, source)], int32_t(within_budget(end)));
       }
-      const int64_t alignment = c_.op.alignment;
-      const int64_t padded_end = first + (end - first + alignment - 1) / alignment * alignment;
-      p_.write(&c_.record[at_.zone_first(local)], int32_t(within(first)));
-      p_.write(&c_.record[at_.zone_padded_end(local)], int32_t(within(padded_end)));
-      write_output(c_.op.out_expert_counters, local, within(padded_end) - within(first));
-      write_output(c_.op.out_expert_offsets, local, within(first));
-      first = padded_end;
+      const int64_t next = padded_end(first, end);
+      p_.write(&c_.record[at_.zone_first(local)], int32_t(within_budget(first)));
+      p_.write(&c_.record[at_.zone_padded_end(local)], int32_t(within_budget(next)));
+      write_output(c_.op.out_expert_counters, local, within_budget(next) - within_budget(first));
+      write_output(c_.op.out_expert_offsets, local, within_budget(first));
+      first = next;
     }
     return first;
   }
@@ -241,10 +305,7 @@ class HtRoute {
   SWITCHYARD_DEVICE bool await_places() {
     const bool all = hear(&PeerLine::arrival, Phase::kPlaces, [&](int peer, bool come) {
       if (come && heard(peer, board_.note(HtBoard::kPlaces)) != 0) {
-        if (c_.spoil(peer, Phase::kOverBudget)) {
-          p_.store_relaxed(&c_.group().report->num_rows, uint64_t(heard(peer, board_.rows(HtBoard::kPlaces))));
-        }
-        refused_ = true;
+        refuse(peer, heard(peer, board_.rows(HtBoard::kPlaces)));
       }
       const int32_t place = come && c_.has_way(c_.rank(), peer) ? heard(peer, board_.rows(HtBoard::kPlaces)) : -1;
       set(of_.row_place(peer), place);
@@ -256,6 +317,10 @@ class HtRoute {
       set(of_.place(expert), come ? heard(owner, board_.expert(HtBoard::kPlaces, c_.local_id(expert))) : -1);
     }
     SWITCHYARD_KERNEL_FAILPOINT("ht.route.places_heard");
+    return places_known();
+  }
+
+  SWITCHYARD_DEVICE bool places_known() {
     assign();
     if (!c_.group().drops) {
       stage_ = Stage::kRails;

@@ -22,6 +22,7 @@ struct HtCase {
   bool expert_major = false;
   bool in_place = false;      // outputs and expert results in windows
   uint64_t chunk_bytes = 32;  // of rings between nodes: one row of a forward dispatch, two of anything else
+  bool masks = false;         // ranks could be masked; none is
   int budget = 0;             // rows that a rank receives; what is over it is dropped. 0: no budget
   // One letter an operation: U update, D dispatch, C combine; d, c backward. Without a U, plans are there
   // from the beginning; a script that begins with a combine answers a dispatch that was before.

@@ -255,6 +255,7 @@ void HtWorld::fill_group(int rank, ep::HtGroupView& group) {
   group.num_ranks = c_.num_ranks();
   group.num_experts = c_.num_experts();
   group.max_tokens = c_.num_tokens;
+  group.masks_enabled = c_.masks;
   group.control = own.controls.data();
   group.net = &own.path;
   group.control_id = kControlId;

@@ -244,14 +244,22 @@ switchyard_mutant(ht_done_relaxed ep/ht_combine.hpp FlatCombinesInPlace "data ra
 switchyard_mutant(message_relaxed ep/ht_route.hpp Updates "data race"
   [[return p_.store_release(&(c_.told(peer)->*word), c_.tag);]]
   [[return p_.store_relaxed(&(c_.told(peer)->*word), c_.tag);]])
-switchyard_mutant(places_read_with_the_counts ep/ht_route.hpp Updates "data race|assertion"
+switchyard_mutant(published_before_all_is_told ep/ht_route.hpp Updates "data race|assertion"
+  [[      tell(peer, HtBoard::kCounts, get(of_.rows_to(peer)), int32_t(c_.about ^ c_.about >> 32));
+]]
+  [[      tell(peer, HtBoard::kCounts, get(of_.rows_to(peer)), int32_t(c_.about ^ c_.about >> 32));
+      publish(peer, HtBoard::kCounts, &PeerLine::consent);
+]])
+switchyard_mutant(counts_of_the_last_source_not_awaited ep/ht_route.hpp UpdatesThreeRanks "data race|assertion"
+  [[while (next_peer_ < c_.num_ranks()) {]] [[while (next_peer_ < c_.num_ranks() - 1) {]])
+switchyard_mutant(places_read_with_the_counts ep/ht_route.hpp UpdatesWithMasks "data race|assertion"
   [[hear(&PeerLine::arrival, Phase::kPlaces,]] [[hear(&PeerLine::consent, Phase::kPlaces,]])
-switchyard_mutant(kept_read_with_the_places ep/ht_route.hpp UpdatesThatDrop "data race|assertion"
-  [[hear(&PeerLine::done, Phase::kRoute,]] [[hear(&PeerLine::arrival, Phase::kRoute,]])
-switchyard_mutant(places_of_zones_after_their_message ep/ht_route.hpp UpdatesOfZones "data race|assertion"
-  [[        tell(source, board_.expert(HtBoard::kPlaces, local), int32_t(within(end)));]]
+switchyard_mutant(kept_read_with_the_counts ep/ht_route.hpp UpdatesThatDrop "data race|assertion"
+  [[hear(&PeerLine::done, Phase::kRoute,]] [[hear(&PeerLine::consent, Phase::kRoute,]])
+switchyard_mutant(places_of_zones_after_their_message ep/ht_route.hpp UpdatesOfZonesWithMasks "data race|assertion"
+  [[        if (!sees_all()) tell(source, board_.expert(HtBoard::kPlaces, local), int32_t(within_budget(end)));]]
   [[        if (local == 0) post(source, HtBoard::kPlaces, 0, 0, &PeerLine::arrival);
-        tell(source, board_.expert(HtBoard::kPlaces, local), int32_t(within(end)));]])
+        tell(source, board_.expert(HtBoard::kPlaces, local), int32_t(within_budget(end)));]])
 switchyard_mutant(table_given_back_before_it_is_read ep/ht_route.hpp RailOfTables "data race"
   [[      take_row(idx, int(receiver.num_taken()), reinterpret_cast<const int32_t*>(receiver.row()));
       receiver.taken();]]
