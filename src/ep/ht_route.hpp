@@ -316,11 +316,11 @@ class HtRoute {
       const bool come = get(of_.row_place(owner)) >= 0;
       set(of_.place(expert), come ? heard(owner, board_.expert(HtBoard::kPlaces, c_.local_id(expert))) : -1);
     }
-    SWITCHYARD_KERNEL_FAILPOINT("ht.route.places_heard");
     return places_known();
   }
 
   SWITCHYARD_DEVICE bool places_known() {
+    SWITCHYARD_KERNEL_FAILPOINT("ht.route.places_known");
     assign();
     if (!c_.group().drops) {
       stage_ = Stage::kRails;

@@ -25,6 +25,8 @@ bool needs_masks(const FailpointPlace& place) {
 bool needs_windows(const FailpointPlace& place) { return place.starts_with("ll.dispatch.consent"); }
 // What remains is told only where rows may be dropped.
 bool needs_drops(const FailpointPlace& place) { return place.starts_with("ht.route.kept_posted"); }
+// Where nobody can be missing, ranks of one node find places without being told.
+bool needs_masks_or_nodes(const FailpointPlace& place) { return place.starts_with("ht.route.places_posted"); }
 // Where results are in a window, they are read there.
 bool needs_copies(const FailpointPlace& place) { return place.starts_with("ht.combine.row_staged"); }
 // Before that, the harness has no windows that survivors could fail to register.
@@ -52,6 +54,7 @@ bool possible(const Fate& fate) {
   if (only_the_hub(place) && fate.options.victim != 0) return false;
   if (never_the_hub(place) && fate.options.victim == 0) return false;
   if (needs_masks(place) && !fate.options.masks) return false;
+  if (needs_masks_or_nodes(place) && !fate.options.masks && fate.way == Way::kOneNode) return false;
   if (needs_windows(place) && (!fate.options.windows || fate.options.masks)) return false;
   if (needs_drops(place) && !fate.options.drops) return false;
   if (needs_copies(place) && fate.options.windows && !fate.options.masks) return false;
