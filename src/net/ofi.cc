@@ -51,6 +51,7 @@ class OfiEndpoint final : public NetEndpoint {
   // says when it counts.
   struct Rail {
     OfiFabric fabric;
+    uint64_t num_bytes_given = 0;        // since the beginning
     std::vector<fi_addr_t> addresses{};  // by rank
     std::vector<SignalMessage> receive_buffers = std::vector<SignalMessage>(kNumReceives);
   };
@@ -121,9 +122,7 @@ class OfiEndpoint final : public NetEndpoint {
   uint32_t word_of(const NetPut& put) const;
   NetPost posted(int64_t result, Operation* operation, const char* what);
   bool has_room(Peer& peer);
-  // Rails take turns. All that is posted to a peer waits for the one whose turn it is: whether a provider keeps refusing is
-  // known of the peer then.
-  size_t next_rail(const Peer& peer) const { return peer.outgoing.next() % rails_.size(); }
+  size_t next_rail() const;
   uint64_t piece_bytes(uint64_t num_bytes) const;
   // For people; empty where there is one.
   std::string on_rail(size_t rail) const;
@@ -364,6 +363,7 @@ NetPost OfiEndpoint::posted(int64_t result, Operation* operation, const char* wh
     if (operation->sequence) peer.outgoing.posted();
     peer.has_undelivered = delivery_ == 0;
     add_bytes_in_flight(operation->num_bytes);
+    rails_[operation->rail].num_bytes_given += operation->num_bytes;
     peer.refused_since_ns = 0;
     return NetPost::kPosted;
   }
@@ -416,6 +416,13 @@ uint32_t OfiEndpoint::word_of(const NetPut& put) const {
   const Region* signals = find(put.signal_region);
   if (signals == nullptr || signals->first_word == kNoWord) return kNoWord;
   return signals->first_word + uint32_t(put.signal_offset / sizeof(uint64_t));
+}
+
+// The one that was given the fewest bytes. Mere turns would send all rows one way and all signals the other where they
+// alternate.
+size_t OfiEndpoint::next_rail() const {
+  const auto fewest = [](const Rail& a, const Rail& b) { return a.num_bytes_given < b.num_bytes_given; };
+  return size_t(std::min_element(rails_.begin(), rails_.end(), fewest) - rails_.begin());
 }
 
 // Pieces of what a provider takes at once; of a large put, one for each rail.
@@ -484,7 +491,7 @@ NetPost OfiEndpoint::put_from(const NetPut& put, const Source& source) {
 NetPost OfiEndpoint::write(const NetPut& put, const Region& to, const Source& source, const Piece& piece,
                            uint64_t delivery) {
   Peer& peer = peers_[size_t(put.peer)];
-  const size_t rail = next_rail(peer);
+  const size_t rail = next_rail();
   const RegionOffer& offer = to.offers[size_t(put.peer)][rail];
   const uint64_t to_offset = put.num_bytes == 0 ? 0 : put.to_offset + piece.offset;
   const uint64_t length = put.num_bytes == 0 ? sizeof(uint64_t) : piece.num_bytes;
@@ -515,7 +522,7 @@ NetPost OfiEndpoint::write(const NetPut& put, const Region& to, const Source& so
 
 NetPost OfiEndpoint::send_signal(const NetPut& put) {
   Peer& peer = peers_[size_t(put.peer)];
-  const size_t rail = next_rail(peer);
+  const size_t rail = next_rail();
   Operation* operation = take_operation(put.peer, rail);
   operation->sequence = peer.outgoing.next();
   operation->message = {uint32_t(rank_), *operation->sequence, put.signal_region, 0, put.signal_offset, put.signal_value};
@@ -538,13 +545,14 @@ NetPost OfiEndpoint::get(int peer_rank, uint32_t from_region, uint64_t from_offs
   const Region* from = find(from_region);
   const Region* to = find(to_region);
   if (from == nullptr || to == nullptr || !range_fits(to_offset, num_bytes, to->num_bytes)) return NetPost::kFailed;
-  const size_t rail = next_rail(peers_[size_t(peer_rank)]);
+  const size_t rail = next_rail();
   const RegionOffer& offer = from->offers[size_t(peer_rank)][rail];
   if (!range_fits(from_offset, num_bytes, offer.num_bytes)) return NetPost::kFailed;
   Operation* operation = take_operation(peer_rank, rail);
   const int64_t asked = fi_read(rails_[rail].fabric.endpoint.get(), to->memory + to_offset, num_bytes,
                                 to->registrations[rail].descriptor, rails_[rail].addresses[size_t(peer_rank)],
                                 offer.base + from_offset, offer.key, &operation->context);
+  if (asked == 0) rails_[rail].num_bytes_given += num_bytes;
   return posted(asked, operation, "a read");
 }
 
