@@ -446,12 +446,14 @@ NetPost OfiEndpoint::put_from(const NetPut& put, const Source& source) {
     return NetPost::kPosted;
   }
   // All of it at once: of a put that is refused no piece is posted.
-  const Region* to = find(put.num_bytes == 0 ? kSinkRegion : put.to_region);
+  const bool bare = put.num_bytes == 0;
+  const Region* to = find(bare ? kSinkRegion : put.to_region);
   if (to == nullptr) return NetPost::kFailed;
-  if (!range_fits(put.to_offset, put.num_bytes, to->offers[size_t(put.peer)][0].num_bytes)) return NetPost::kFailed;
+  const uint64_t capacity = to->offers[size_t(put.peer)][0].num_bytes;
+  if (!bare && !range_fits(put.to_offset, put.num_bytes, capacity)) return NetPost::kFailed;
   if (!has_room(peer)) return NetPost::kBusy;
   const bool fits = put.signal_value == 0 || word_of(put) != kNoWord;
-  if (put.num_bytes == 0 && !fits) return send_signal(put);
+  if (bare && !fits) return send_signal(put);
   // The signal goes with the last piece, or as a message that has the next number, which says nothing about the source;
   // once a piece is posted the others must be, too.
   const uint64_t most = piece_bytes(put.num_bytes);

@@ -113,7 +113,7 @@ TEST_P(Endpoint, SignalsOfAnyValueAddUp) {
     uint64_t sum = 0, place = 4096;
     for (const uint64_t value : {uint64_t{1}, uint64_t{65535}, uint64_t{65536}, uint64_t{1} << 40, uint64_t{3}}) {
       sum += value;
-      ASSERT_EQ(self.put(self.put_of(0, 0, 0, 5, value)), NetPost::kPosted);          // bare
+      ASSERT_EQ(self.put(self.put_of(99, 0, 0, 5, value)), NetPost::kPosted);         // bare, wherever it says it goes
       ASSERT_EQ(self.put(self.put_of(place += 128, 0, 100, 6, value)), NetPost::kPosted);  // behind data
     }
     EXPECT_TRUE(self.wait_signal(5, sum));
