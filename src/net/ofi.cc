@@ -168,7 +168,7 @@ class OfiEndpoint final : public NetEndpoint {
   const std::vector<int> members_;
   const int rank_;
 
-  mutable std::mutex mutex_;  // of everything below: libfabric's objects are used by one thread at a time
+  mutable std::mutex mutex_;        // of everything below: libfabric's objects are used by one thread at a time
   std::vector<Rail> rails_;         // as many as every rank has
   std::optional<LinkWatch> links_;  // where there are several
   uint64_t max_piece_bytes_ = ~uint64_t{0};
@@ -594,7 +594,6 @@ bool OfiEndpoint::progress() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock) return false;
   count_help();
-  if (links_) look_at_links();
   return poll();
 }
 
@@ -608,6 +607,7 @@ void OfiEndpoint::look_at_links() {
 
 // True when something had completed, here or from a peer.
 bool OfiEndpoint::poll() {
+  if (links_) look_at_links();  // whoever waits for room comes by here, too
   bool any = false;
   for (size_t rail = 0; rail < rails_.size(); ++rail) any |= poll(rail);
   return any;

@@ -260,10 +260,11 @@ void HostsTest::flap(int num_flaps) {
   for (int i = 0; i < num_flaps; ++i) {
     const int host = i % hosts_->size();
     const Hosts::End end = i / hosts_->size() % 2 == 0 ? Hosts::End::kSwitch : Hosts::End::kHost;
-    const Status down = hosts_->set_link(host, end, false);
+    const int network = i / hosts_->size() / 2 % plan_.num_networks;
+    const Status down = hosts_->set_link(host, end, false, network);
     ASSERT_TRUE(down.ok()) << down.to_string();
     poll(nullptr, 0, 20);  // long enough to lose packets, and to have no carrier when TCP tries again
-    const Status up = hosts_->set_link(host, end, true);
+    const Status up = hosts_->set_link(host, end, true, network);
     ASSERT_TRUE(up.ok()) << up.to_string();
     // The time to be up, in which what the ranks print is taken in.
     ranks_->wait_for_exit(0, Deadline::after_ns(25 * kMillisecond));
@@ -398,6 +399,15 @@ TEST_P(HostsRailsTest, RoundTripsMatchTheModelAndEveryNetworkCarriesRows) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, HostsRailsTest, ::testing::Values(Rails{2, 1, false}, Rails{3, 2, true}));
+
+TEST_F(HostsTest, FlapsOfTwoNetworksGiveRightResultsOrAnErrorInTime) {
+  start({.num_hosts = 3, .hidden = 1024, .num_networks = 2});
+  wait_until_running();
+  flap(soaking() ? 1000 : 100);
+  const bool all = rest_and_end(kSecond);
+  RecordProperty("rounds", num_rounds(0));
+  for (int rank = 0; rank < ranks_->size(); ++rank) EXPECT_EQ(all, news(rank).empty()) << outputs();
+}
 
 TEST_F(HostsTest, TwoNetworksTakeTwiceAsMuchAsOne) {
   double mb_per_s[2];
