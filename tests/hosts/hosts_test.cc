@@ -90,6 +90,35 @@ std::string stream_of_puts(const RankProcess& self) {
   return met.ok() ? "" : met.to_string();
 }
 
+// One large put after another; rank 0 writes over its bytes as soon as the counter says that it may.
+std::string put_and_reuse(const RankProcess& self) {
+  constexpr uint64_t kBytes = 16u << 20;  // more than sockets take in by themselves
+  Life life(LifeOptions::from_arguments(self.arguments), self.id, self.rank);
+  if (const Status connected = life.connect(); !connected.ok()) return connected.to_string();
+  NetRank net(*life.comm(), 2 * kBytes);
+  uint64_t counter = 0;
+  for (uint64_t round = 1; round <= 4; ++round) {
+    if (self.rank == 0) {
+      std::fill_n(net.data(), kBytes, uint8_t(round));
+      NetPut put = net.put_of(kBytes, 0, kBytes, 0);
+      put.counter = &counter;
+      if (net.put(put) != NetPost::kPosted) return net.net.error().to_string();
+      const auto counted = [&] {
+        net.net.progress();
+        return std::atomic_ref(counter).load(std::memory_order_acquire) == round;
+      };
+      if (wait_until(counted, Deadline::after_ns(30 * kSecond)) != WaitResult::kReady) return "the counter does not grow";
+      std::fill_n(net.data(), kBytes, uint8_t{0xee});
+    } else {
+      if (!net.wait_signal(0, round)) return "the data did not come";
+      const auto num_right = std::count(net.data() + kBytes, net.data() + 2 * kBytes, uint8_t(round));
+      if (uint64_t(num_right) != kBytes) return text("round ", round, ": ", num_right, " bytes are right");
+    }
+    if (const Status met = net.comm.barrier(); !met.ok()) return met.to_string();
+  }
+  return "";
+}
+
 // Meets the others at a barrier to which the last rank does not come.
 std::string wait_for_the_last(const RankProcess& self) {
   Life life(LifeOptions::from_arguments(self.arguments), self.id, self.rank);
@@ -111,8 +140,8 @@ struct Plan {
   int hidden = 72;
   const char* body = "round_trips";
   const char* net = "ofi";
-  int num_networks = 1;  // a rail each
-  int mbit = 0;          // of each cable; 0: as fast as it goes
+  int num_networks = 1;         // a rail each
+  std::vector<int> mbit = {};  // of each cable, by network; of the others: as fast as they go
 };
 
 class HostsTest : public ::testing::Test {
@@ -128,9 +157,11 @@ class HostsTest : public ::testing::Test {
     plan_ = plan;
     std::string interfaces = "eth0";
     for (int network = 1; network < plan.num_networks; ++network) interfaces += text(",eth", network);
-    for (int link = 0; plan.mbit > 0 && link < plan.num_hosts * plan.num_networks; ++link) {
-      const Status slow = hosts_->limit_rate(link / plan.num_networks, plan.mbit, link % plan.num_networks);
-      ASSERT_TRUE(slow.ok()) << slow.to_string();
+    for (int host = 0; host < plan.num_hosts; ++host) {
+      for (size_t network = 0; network < plan.mbit.size(); ++network) {
+        const Status slow = hosts_->limit_rate(host, plan.mbit[network], int(network));
+        ASSERT_TRUE(slow.ok()) << slow.to_string();
+      }
     }
     LifeOptions options;
     options.num_ranks = plan.num_hosts * plan.ranks_per_host;
@@ -412,7 +443,7 @@ TEST_F(HostsTest, FlapsOfTwoNetworksGiveRightResultsOrAnErrorInTime) {
 TEST_F(HostsTest, TwoNetworksTakeTwiceAsMuchAsOne) {
   double mb_per_s[2];
   for (int num_networks = 1; num_networks <= 2; ++num_networks) {
-    start({.body = "stream_of_puts", .num_networks = num_networks, .mbit = 200});
+    start({.body = "stream_of_puts", .num_networks = num_networks, .mbit = std::vector<int>(size_t(num_networks), 200)});
     EXPECT_EQ(ranks_->wait(Deadline::after_ns(60 * kSecond)), "") << outputs();
     mb_per_s[num_networks - 1] = number_after(1, "took in ");
   }
@@ -421,6 +452,13 @@ TEST_F(HostsTest, TwoNetworksTakeTwiceAsMuchAsOne) {
   EXPECT_LT(mb_per_s[1], 2.3 * mb_per_s[0]) << "something else than the cables is limited";
   RecordProperty("mb_per_s_on_one", std::to_string(mb_per_s[0]));
   RecordProperty("mb_per_s_on_two", std::to_string(mb_per_s[1]));
+}
+
+TEST_F(HostsTest, SignalsAndCountersWaitForTheSlowerOfTwoNetworks) {
+  for (const std::vector<int>& mbit : {std::vector<int>{200}, std::vector<int>{10000, 200}}) {
+    start({.body = "put_and_reuse", .num_networks = 2, .mbit = mbit});
+    EXPECT_EQ(ranks_->wait(Deadline::after_ns(60 * kSecond)), "") << outputs();
+  }
 }
 
 // Heartbeats travel over the first network and go on.
@@ -464,5 +502,6 @@ int main(int argc, char** argv) {
   using namespace switchyard::testing;
   return process_ranks_main(argc, argv, {{"round_trips", round_trips},
                                          {"stream_of_puts", stream_of_puts},
+                                         {"put_and_reuse", put_and_reuse},
                                          {"wait_for_the_last", wait_for_the_last}});
 }

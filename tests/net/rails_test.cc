@@ -17,6 +17,7 @@ namespace switchyard::testing {
 namespace {
 
 constexpr uint64_t kTimeoutNs = 20 * kSecond;
+constexpr uint64_t kTotalBytes = 16u << 20;
 constexpr uint64_t kBusyBytes = 2u << 20;
 
 auto join(const RankProcess& process) {
@@ -41,7 +42,7 @@ std::vector<int> busy_connections() {
 
 // Rank 0 puts 16 MiB at rank 1, which waits for all of it.
 std::string put_much(NetRank& self, uint64_t bytes_a_put) {
-  const uint64_t num_puts = (16u << 20) / bytes_a_put;
+  const uint64_t num_puts = kTotalBytes / bytes_a_put;
   if (self.comm.rank() == 1) return self.wait_signal(0, num_puts) ? "" : "the data did not come";
   for (uint64_t i = 0; i < num_puts; ++i) {
     if (self.put(self.put_of(0, 0, bytes_a_put, 0)) != NetPost::kPosted) return self.net.error().to_string();
@@ -53,8 +54,9 @@ std::string put_much(NetRank& self, uint64_t bytes_a_put) {
 std::string share_data(const RankProcess& process) {
   const auto comm = join(process);
   if (!comm.ok()) return comm.status().to_string();
-  NetRank self(*comm.value());
-  if (const std::string wrong = put_much(self, std::stoull(process.arguments[0])); !wrong.empty()) return wrong;
+  const uint64_t bytes_a_put = std::stoull(process.arguments[0]);
+  NetRank self(*comm.value(), bytes_a_put);
+  if (const std::string wrong = put_much(self, bytes_a_put); !wrong.empty()) return wrong;
   if (process.rank == 0) std::printf("%zu busy connections\n", busy_connections().size());
   const Status met = self.comm.barrier();
   return met.ok() ? "" : met.to_string();
@@ -109,11 +111,11 @@ void expect_in(const std::string& output, const std::string& words) {
   EXPECT_NE(output.find(words), std::string::npos) << "no '" << words << "' in: " << output;
 }
 
-TEST(Rails, AllCarryPutsOfAnySize) {
-  for (const char* bytes_a_put : {"16384", "1048576"}) {
-    expect_in(run("share_data", "lo", "lo", {bytes_a_put})[0], "1 busy connections");
-    expect_in(run("share_data", "lo,lo", "lo,lo", {bytes_a_put})[0], "2 busy connections");
-    expect_in(run("share_data", "lo,lo,lo", "lo,lo,lo", {bytes_a_put})[0], "3 busy connections");
+TEST(Rails, AllCarryDataInManyPutsOrInOne) {
+  for (const uint64_t bytes_a_put : {uint64_t{16} << 10, kTotalBytes}) {
+    expect_in(run("share_data", "lo", "lo", {text(bytes_a_put)})[0], "1 busy connections");
+    expect_in(run("share_data", "lo,lo", "lo,lo", {text(bytes_a_put)})[0], "2 busy connections");
+    expect_in(run("share_data", "lo,lo,lo", "lo,lo,lo", {text(bytes_a_put)})[0], "3 busy connections");
   }
 }
 
