@@ -44,8 +44,10 @@ case ${1:-} in
       [[ -x build-$2/bin/$program ]] || exit 77
       echo "== $program ($2)"
       # Random tests take long under a sanitizer; a tenth of the cases is enough to touch every path.
-      LSAN_OPTIONS=suppressions=$PWD/scripts/lsan.supp SWITCHYARD_RANDOM_CASES=${SWITCHYARD_RANDOM_CASES:-500} \
-        "build-$2/bin/$program"
+      export LSAN_OPTIONS=suppressions=$PWD/scripts/lsan.supp SWITCHYARD_RANDOM_CASES=${SWITCHYARD_RANDOM_CASES:-500}
+      "build-$2/bin/$program"
+      # Once more over two rails.
+      [[ $program != net_endpoint_test ]] || SWITCHYARD_INTERFACE=lo,lo "build-$2/bin/$program" --gtest_filter='*/ofi'
     done
     ;;
   *)

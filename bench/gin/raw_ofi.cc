@@ -138,7 +138,8 @@ class RawOfiEndpoint final : public RawOfi {
 
 Result<std::unique_ptr<RawOfi>> RawOfi::create([[maybe_unused]] Communicator& comm, [[maybe_unused]] const std::string& net) {
 #if SWITCHYARD_HAVE_OFI
-  SWITCHYARD_ASSIGN(OfiFabric fabric, OfiFabric::open(net, /*one_machine=*/true));
+  SWITCHYARD_ASSIGN(const std::vector<Interface> interfaces, choose_interfaces(/*one_machine=*/true));
+  SWITCHYARD_ASSIGN(OfiFabric fabric, OfiFabric::open(net, interfaces.front()));
   constexpr size_t kNumBytes = 2 * kMaxPutBytes;
   SWITCHYARD_ASSIGN(void* memory, comm.runtime().allocate(kNumBytes));  // as ours
   std::memset(memory, 0, kNumBytes);

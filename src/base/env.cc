@@ -1,5 +1,6 @@
 #include "base/env.hpp"
 
+#include <algorithm>
 #include <cctype>
 #include <charconv>
 #include <cstdlib>
@@ -32,6 +33,16 @@ void read_number(const char* name, Field& field, uint64_t low, uint64_t high) {
   else warn_ignored(name, value, text("a number from ", low, " to ", high).c_str());
 }
 
+// Names between commas, empty ones too: whoever uses them says that there is no such thing.
+void read_list(const char* name, std::vector<std::string>& field) {
+  const std::string value = read(name);
+  for (size_t begin = 0; !value.empty() && begin <= value.size();) {
+    const size_t end = std::min(value.find(',', begin), value.size());
+    field.push_back(value.substr(begin, end - begin));
+    begin = end + 1;
+  }
+}
+
 }  // namespace
 
 Env read_env() {
@@ -50,7 +61,7 @@ Env read_env() {
   read_number("SWITCHYARD_PROGRESS_THREADS", e.progress_threads, 1, 64);
   read_flag("SWITCHYARD_NET_CHECKSUM", e.net_checksum);
   e.net_faults = read("SWITCHYARD_NET_FAULTS");
-  e.interface = read("SWITCHYARD_INTERFACE");
+  read_list("SWITCHYARD_INTERFACE", e.interfaces);
   read_number("SWITCHYARD_POLL_US", e.poll_us, 0, 10'000'000);
   read_number("SWITCHYARD_TRACE_RECORDS", e.trace_records, 16, 1u << 24);
   if ((e.trace_records & (e.trace_records - 1)) != 0) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/log.hpp"
 
@@ -30,8 +31,9 @@ struct Env {
   bool net_checksum = false;
   // SWITCHYARD_NET_FAULTS: what the network shall get wrong, "seed=1,flip=0.01,..." (net/fault_plan.hpp; tests only).
   std::string net_faults;
-  // SWITCHYARD_INTERFACE: the network interface that listeners bind. Default lo for one machine.
-  std::string interface;
+  // SWITCHYARD_INTERFACE: the network interfaces that ofi uses, a rail each, separated by commas; listeners bind the first.
+  // Default lo for one machine.
+  std::vector<std::string> interfaces;
   // SWITCHYARD_POLL_US: how long an idle worker polls before it sleeps. Default 200.
   uint64_t poll_us = 200;
   // SWITCHYARD_TRACE_RECORDS: capacity of each rank's trace ring, a power of two. Default 16384.
@@ -45,6 +47,11 @@ struct Env {
   std::string failpoints;
   // What was set of all that, for people: "NAME=value, NAME=value".
   std::string in_effect;
+
+  // The one that listeners bind, if any is named.
+  std::optional<std::string> interface() const {
+    return interfaces.empty() ? std::nullopt : std::optional(interfaces.front());
+  }
 };
 
 const Env& env();

@@ -70,6 +70,10 @@ class Bootstrap {
   template <class T>
   Result<std::vector<T>> exchange_values(uint64_t comm_id, std::span<const int> members, const T& value,
                                          Deadline deadline);
+  // The same of lists, which may differ in length.
+  template <class T>
+  Result<std::vector<std::vector<T>>> exchange_lists(uint64_t comm_id, std::span<const int> members,
+                                                     std::span<const T> list, Deadline deadline);
 
   // Ends the job for everyone: all calls of this rank return at once, those of the others as soon as the news travels.
   // BLOCKING: never.
@@ -164,6 +168,23 @@ Result<std::vector<T>> Bootstrap::exchange_values(uint64_t comm_id, std::span<co
     std::memcpy(static_cast<void*>(&values[i]), blobs[i].data(), sizeof(T));
   }
   return values;
+}
+
+template <class T>
+Result<std::vector<std::vector<T>>> Bootstrap::exchange_lists(uint64_t comm_id, std::span<const int> members,
+                                                              std::span<const T> list, Deadline deadline) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  SWITCHYARD_ASSIGN(const Blobs blobs, exchange(comm_id, members, std::as_bytes(list), deadline));
+  std::vector<std::vector<T>> lists(blobs.size());
+  for (size_t i = 0; i < blobs.size(); i++) {
+    if (blobs[i].size() % sizeof(T) != 0) {
+      return Status::remote(text("rank ", members[i], " sent ", blobs[i].size(), " bytes where rank ", rank_,
+                                 " expects pieces of ", sizeof(T), "; do all ranks run the same program in the same order?"));
+    }
+    lists[i].resize(blobs[i].size() / sizeof(T));
+    if (!blobs[i].empty()) std::memcpy(static_cast<void*>(lists[i].data()), blobs[i].data(), blobs[i].size());
+  }
+  return lists;
 }
 
 }  // namespace switchyard

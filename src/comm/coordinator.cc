@@ -20,7 +20,7 @@ Result<std::unique_ptr<Coordinator>> Coordinator::start(const CoordinatorOptions
   if (options.endpoint) {
     endpoint = *options.endpoint;
   } else {
-    SWITCHYARD_ASSIGN(endpoint, interface_endpoint(env().interface.empty() ? "lo" : env().interface));
+    SWITCHYARD_ASSIGN(endpoint, interface_endpoint(env().interface().value_or("lo")));
   }
   SWITCHYARD_ASSIGN(Fd listener, listen_at(endpoint));
   JobSecret secret;

@@ -90,7 +90,7 @@ Result<UniqueId> create_job_id(const UniqueId& meeting_id) {
   fill_random(secret.job_id);
   secret.key = keyed_hash(meeting_id.job_key, "key of the job", {secret.job_id});
   options.secret = secret;
-  if (env().interface.empty()) {
+  if (!env().interface()) {
     options.endpoint = meeting_id.endpoint();
     options.endpoint->port = 0;
   }

@@ -1,6 +1,7 @@
 #include "net/ofi.hpp"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstring>
 #include <deque>
@@ -12,50 +13,13 @@
 #include "base/checked.hpp"
 #include "base/log.hpp"
 #include "net/ofi_fabric.hpp"
+#include "net/ofi_wire.hpp"
 #include "net/progress.hpp"
 #include "net/signal_order.hpp"
 #include "platform/host/wait.hpp"
 
 namespace switchyard {
 namespace {
-
-// What a write carries to the target, in 64 bits: who, which number, and a signal if it is small.
-//   rank 14 | sequence 14 | word 20 | value 16
-// `word` numbers the 8-byte words of the first regions; a signal that does not fit travels as a message of its own.
-constexpr int kRankBits = 14, kWordBits = 20, kValueBits = 16;
-constexpr uint32_t kNoWord = (1u << kWordBits) - 1;
-static_assert(kRankBits + kSequenceBits + kWordBits + kValueBits == 64);
-
-struct CompletionData {
-  uint32_t rank, sequence, word, value;
-
-  uint64_t pack() const {
-    return uint64_t(rank) << (64 - kRankBits) | uint64_t(sequence) << (kWordBits + kValueBits) |
-           uint64_t(word) << kValueBits | value;
-  }
-  static CompletionData unpack(uint64_t bits) {
-    return {uint32_t(bits >> (64 - kRankBits)), uint32_t(bits >> (kWordBits + kValueBits)) & kSequenceMask,
-            uint32_t(bits >> kValueBits) & kNoWord, uint32_t(bits & ((1u << kValueBits) - 1))};
-  }
-};
-
-// A signal that does not fit into completion data.
-struct SignalMessage {
-  uint32_t rank;
-  uint32_t sequence;
-  uint32_t region;
-  uint32_t reserved;
-  uint64_t offset;
-  uint64_t value;
-};
-static_assert(sizeof(SignalMessage) == 32);
-
-// Where a region is, as its owner tells the others.
-struct RegionOffer {
-  uint64_t key;
-  uint64_t base;  // added to offsets
-  uint64_t num_bytes;
-};
 
 class OfiEndpoint final : public NetEndpoint {
  public:
@@ -83,18 +47,29 @@ class OfiEndpoint final : public NetEndpoint {
   Status error() const override;
 
  private:
+  // A way to every peer: libfabric's objects on one interface. Any rail may bring any write, since nothing but its number
+  // says when it counts.
+  struct Rail {
+    OfiFabric fabric;
+    uint64_t num_bytes_given = 0;        // since the beginning
+    std::vector<fi_addr_t> addresses{};  // by rank
+    std::vector<SignalMessage> receive_buffers = std::vector<SignalMessage>(kNumReceives);
+  };
+  struct Registration {
+    FidPtr<fid_mr> memory;
+    void* descriptor;
+    RegionOffer offer;
+  };
   struct Region {
     char* memory;
     uint64_t num_bytes;
-    FidPtr<fid_mr> registration;
-    void* descriptor;
-    std::vector<RegionOffer> offers;  // by rank
-    uint32_t first_word;              // of its words in completion data; kNoWord: none
+    std::vector<Registration> registrations;       // by rail
+    std::vector<std::vector<RegionOffer>> offers;  // by rank and rail
+    uint32_t first_word;                           // of its words in completion data; kNoWord: none
   };
   struct Peer {
     std::atomic<bool> lost{false};  // its connection ended: nothing else is posted to it
     std::atomic<bool> left{false};  // in good order: what is posted to it goes nowhere
-    fi_addr_t address = FI_ADDR_UNSPEC;
     SentOrder outgoing;
     uint32_t num_in_flight = 0;
     uint64_t bytes_in_flight = 0;
@@ -103,46 +78,65 @@ class OfiEndpoint final : public NetEndpoint {
     uint64_t refused_since_ns = 0;  // the provider has no way to it; 0: it has
     SignalOrder incoming;
   };
+  // The counter of a put, and how many of its pieces are not complete: they may become so in any order.
+  struct Countdown {
+    uint64_t* counter;
+    uint64_t num_pieces;
+  };
   // One operation under way; libfabric wants its context to stay in place.
   struct Operation {
     fi_context2 context;
-    int peer;                          // -1: a receive
+    int peer;  // -1: a receive
+    size_t rail;
     std::optional<uint32_t> sequence;  // of a write or a signal
     uint64_t num_bytes;
-    uint64_t* counter;  // of the put that this is the last of; null: none
+    Countdown* countdown;  // of the put that this is a piece of; null: none
     SignalMessage message;
   };
   struct Source {
     const void* memory;
-    void* descriptor;
-    bool inject;
+    const Region* region;  // null: the bytes travel with the call
+  };
+  struct Piece {
+    uint64_t offset;  // in the put
+    uint64_t num_bytes;
+    bool has_signal;
+    Countdown* countdown;
   };
 
-  OfiEndpoint(const NetContext& context, OfiFabric fabric)
+  OfiEndpoint(const NetContext& context, std::vector<Rail> rails)
       : bootstrap_(context.window.bootstrap),
         comm_id_(context.comm_id),
         members_(context.window.members.begin(), context.window.members.end()),
         rank_(context.window.rank),
-        fabric_(std::move(fabric)),
-        delivery_(fabric_.keeps_order() ? 0 : FI_DELIVERY_COMPLETE),
+        rails_(std::move(rails)),
         peers_(context.window.members.size()) {}
 
   Status meet(Deadline deadline);
-  Status post_receives();
+  Status receive_into(Operation* operation, SignalMessage* buffer);
+  Result<Registration> register_on(const Rail& rail, uint32_t id, void* memory, size_t num_bytes) const;
   const Region* find(uint32_t id) const;
   NetPost put_from(const NetPut& put, const Source& source);
-  NetPost write(const NetPut& put, const Source& source, uint64_t offset, uint64_t num_bytes, bool last, uint64_t delivery);
+  NetPost write(const NetPut& put, const Region& to, const Source& source, const Piece& piece, uint64_t delivery);
   NetPost send_signal(const NetPut& put);
   uint32_t word_of(const NetPut& put) const;
   NetPost posted(int64_t result, Operation* operation, const char* what);
   bool has_room(Peer& peer);
+  size_t next_rail() const;
+  uint64_t piece_bytes(uint64_t num_bytes) const;
+  // For people; empty where there is one.
+  std::string on_rail(size_t rail) const;
   static bool keeps_refusing(Peer& peer);
   bool poll();
+  bool poll(size_t rail);
   void take(const fi_cq_data_entry& entry);
-  void take_failure();
+  void take_failure(size_t rail);
+  void look_at_links();
   void arrived(uint32_t rank, uint32_t sequence, const Signal& signal);
-  Operation* take_operation(int peer);
+  Operation* take_operation(int peer, size_t rail);
   void give_back(Operation* operation) { free_operations_.push_back(operation); }
+  Countdown* begin_countdown(const NetPut& put, uint64_t num_pieces);
+  void count_down(Countdown* countdown);
   // It was posted and is complete, or lost.
   void end(Operation* operation) {
     Peer& peer = peers_[size_t(operation->peer)];
@@ -163,7 +157,8 @@ class OfiEndpoint final : public NetEndpoint {
   void lose(int peer, const std::string& why);
   void note(const Status& why);
 
-  static constexpr size_t kNumReceives = 256;
+  static constexpr size_t kNumReceives = 256;           // a rail
+  static constexpr uint64_t kStripedBytes = 128 << 10;  // a put from this size on is spread over all rails
   static constexpr uint64_t kPieceLimitNs = 30 * kSecond;
   static constexpr uint64_t kConnectLimitNs = 10 * kSecond;
   static constexpr uint32_t kSinkRegion = 0;  // takes the 8 bytes of a write that is only a signal
@@ -173,17 +168,20 @@ class OfiEndpoint final : public NetEndpoint {
   const std::vector<int> members_;
   const int rank_;
 
-  mutable std::mutex mutex_;  // of everything below: libfabric's objects are used by one thread at a time
-  OfiFabric fabric_;
+  mutable std::mutex mutex_;        // of everything below: libfabric's objects are used by one thread at a time
+  std::vector<Rail> rails_;         // as many as every rank has
+  std::optional<LinkWatch> links_;  // where there are several
+  uint64_t max_piece_bytes_ = ~uint64_t{0};
   // What a completion means. Where writes may pass each other: delivered, so that what is in flight bounds what arrives out
   // of order. Where they can't, the source's end is enough, and costs no answer from the target.
-  const uint64_t delivery_;
+  uint64_t delivery_ = FI_DELIVERY_COMPLETE;
   std::vector<Peer> peers_;
   std::map<uint32_t, Region> regions_;
   uint32_t num_words_ = 0;  // given to regions so far
   std::deque<Operation> operations_;
   std::vector<Operation*> free_operations_;
-  std::vector<SignalMessage> receive_buffers_ = std::vector<SignalMessage>(kNumReceives);
+  std::deque<Countdown> countdowns_;
+  std::vector<Countdown*> free_countdowns_;
   uint64_t sink_ = 0;
   size_t num_in_flight_ = 0;  // writes, reads and messages of this rank, but to peers that are written off
   std::atomic<uint64_t> bytes_in_flight_{0};  // written under the lock; read by anybody, as a hint
@@ -197,11 +195,14 @@ Result<std::unique_ptr<NetEndpoint>> OfiEndpoint::connect(const NetContext& cont
   if (num_ranks >= (size_t{1} << kRankBits)) {
     return Status::invalid_usage(text("network plugin 'ofi' joins up to ", (1 << kRankBits) - 1, " ranks, not ", num_ranks));
   }
-  SWITCHYARD_ASSIGN(OfiFabric fabric, OfiFabric::open(context.name, context.machine_ranks.count == int(num_ranks)));
-  log(LogLevel::kInfo, "rank ", context.window.rank, ": network ofi, provider ", fabric.info->fabric_attr->prov_name,
-      ", interface ", fabric.info->domain_attr->name, ", address ", fabric.address,
-      fabric.keeps_order() ? ", in order" : ", in any order");
-  std::unique_ptr<OfiEndpoint> endpoint(new OfiEndpoint(context, std::move(fabric)));
+  SWITCHYARD_ASSIGN(const std::vector<Interface> interfaces,
+                    choose_interfaces(context.machine_ranks.count == int(num_ranks)));
+  std::vector<Rail> rails;
+  for (const Interface& interface : interfaces) {
+    SWITCHYARD_ASSIGN(OfiFabric fabric, OfiFabric::open(context.name, interface));
+    rails.push_back({std::move(fabric)});
+  }
+  std::unique_ptr<OfiEndpoint> endpoint(new OfiEndpoint(context, std::move(rails)));
   SWITCHYARD_TRY(endpoint->meet(deadline));
   SWITCHYARD_TRY(ProgressThreads::instance().add(*endpoint));
   SWITCHYARD_TRY(endpoint->register_region(kSinkRegion, &endpoint->sink_, sizeof(endpoint->sink_), deadline));
@@ -210,54 +211,90 @@ Result<std::unique_ptr<NetEndpoint>> OfiEndpoint::connect(const NetContext& cont
 
 OfiEndpoint::~OfiEndpoint() {
   ProgressThreads::instance().remove(*this);
-  fabric_.endpoint.reset();  // before the memory that it may still receive into
+  for (Rail& rail : rails_) rail.fabric.endpoint.reset();  // before the memory that it may still receive into
 }
 
-// Everybody learns everybody's address. Connections are made by the provider, with the first message.
+// Everybody learns everybody's addresses; a rail joins those of one number. Connections are made by the provider, with the
+// first message.
 Status OfiEndpoint::meet(Deadline deadline) {
-  struct Name {
-    std::byte bytes[OfiFabric::kMaxAddressBytes];
-  };
-  SWITCHYARD_ASSIGN(const std::vector<std::byte> mine, fabric_.name());
-  Name name{};
-  std::memcpy(name.bytes, mine.data(), std::min(sizeof(name.bytes), mine.size()));
-  SWITCHYARD_ASSIGN(const std::vector<Name> names, bootstrap_.exchange_values(comm_id_, members_, name, deadline));
-  for (size_t rank = 0; rank < names.size(); ++rank) {
-    SWITCHYARD_ASSIGN(peers_[rank].address, fabric_.add_peer(names[rank].bytes));
+  using Name = std::array<std::byte, OfiFabric::kMaxAddressBytes>;
+  std::vector<Name> mine;
+  for (const Rail& rail : rails_) {
+    SWITCHYARD_ASSIGN(const std::vector<std::byte> bytes, rail.fabric.name());
+    std::copy_n(bytes.begin(), std::min(bytes.size(), sizeof(Name)), mine.emplace_back().begin());
   }
-  return post_receives();
-}
-
-Status OfiEndpoint::post_receives() {
-  for (SignalMessage& buffer : receive_buffers_) {
-    Operation* operation = take_operation(-1);
-    const int64_t error =
-        fi_recv(fabric_.endpoint.get(), &buffer, sizeof(buffer), nullptr, FI_ADDR_UNSPEC, &operation->context);
-    if (error != 0) return fabric_error("fi_recv", error);
+  SWITCHYARD_ASSIGN(const std::vector<std::vector<Name>> names,
+                    bootstrap_.exchange_lists<Name>(comm_id_, members_, mine, deadline));
+  const auto fewest = std::min_element(names.begin(), names.end(),
+                                       [](const auto& a, const auto& b) { return a.size() < b.size(); });
+  if (fewest->empty()) return Status::remote(text("rank ", fewest - names.begin(), " has no address on the network"));
+  if (fewest->size() < rails_.size()) {
+    log(LogLevel::kWarn, "rank ", rank_, ": of ", rails_.size(), " interfaces (SWITCHYARD_INTERFACE) ofi uses the first ",
+        fewest->size(), ": rank ", fewest - names.begin(), " names no more");
+    rails_.erase(rails_.begin() + int64_t(fewest->size()), rails_.end());
   }
+  if (rails_.size() == 1 && rails_[0].fabric.keeps_order()) delivery_ = 0;
+  std::vector<Interface> interfaces;
+  for (size_t rail = 0; rail < rails_.size(); ++rail) {
+    const OfiFabric& fabric = rails_[rail].fabric;
+    log(LogLevel::kInfo, "rank ", rank_, ": network ofi, provider ", fabric.info->fabric_attr->prov_name, ", interface ",
+        fabric.info->domain_attr->name, ", address ", fabric.interface.address,
+        rails_.size() == 1 ? std::string() : text(", rail ", rail + 1, " of ", rails_.size()),
+        delivery_ == 0 ? ", in order" : ", in any order");
+    interfaces.push_back(fabric.interface);
+    max_piece_bytes_ = std::min<uint64_t>(max_piece_bytes_, fabric.info->ep_attr->max_msg_size);
+    for (const std::vector<Name>& peer : names) {
+      SWITCHYARD_ASSIGN(rails_[rail].addresses.emplace_back(), fabric.add_peer(peer[rail].data()));
+    }
+    for (SignalMessage& buffer : rails_[rail].receive_buffers) {
+      SWITCHYARD_TRY(receive_into(take_operation(-1, rail), &buffer));
+    }
+  }
+  if (rails_.size() > 1) links_.emplace(std::move(interfaces));
   return {};
 }
 
+Status OfiEndpoint::receive_into(Operation* operation, SignalMessage* buffer) {
+  const int64_t error = fi_recv(rails_[operation->rail].fabric.endpoint.get(), buffer, sizeof(*buffer), nullptr,
+                                FI_ADDR_UNSPEC, &operation->context);
+  return error == 0 ? Status() : fabric_error("fi_recv", error);
+}
+
+Result<OfiEndpoint::Registration> OfiEndpoint::register_on(const Rail& rail, uint32_t id, void* memory,
+                                                           size_t num_bytes) const {
+  const OfiFabric& fabric = rail.fabric;
+  fid_mr* registration = nullptr;
+  constexpr uint64_t kAccess = FI_WRITE | FI_READ | FI_REMOTE_WRITE | FI_REMOTE_READ;
+  // Where keys are ours to choose they must differ between the communicators of a process that share a domain; none do.
+  const int error = fi_mr_reg(fabric.domain.get(), memory, num_bytes, kAccess, 0, id, 0, &registration, nullptr);
+  if (error != 0) return fabric_error(text("registering ", num_bytes, " bytes"), error);
+  FidPtr<fid_mr> owner(registration);
+  if (fabric.needs(FI_MR_ENDPOINT)) {
+    int bound = fi_mr_bind(registration, &fabric.endpoint->fid, 0);
+    if (bound == 0) bound = fi_mr_enable(registration);
+    if (bound != 0) return fabric_error("binding a registration", bound);
+  }
+  const uint64_t base = fabric.needs(FI_MR_VIRT_ADDR) ? reinterpret_cast<uint64_t>(memory) : 0;
+  return Registration{std::move(owner), fabric.needs(FI_MR_LOCAL) ? fi_mr_desc(registration) : nullptr,
+                      {fi_mr_key(registration), base, num_bytes}};
+}
+
 Status OfiEndpoint::register_region(uint32_t id, void* memory, size_t num_bytes, Deadline deadline) {
-  Region region{static_cast<char*>(memory), num_bytes, nullptr, nullptr, {}, kNoWord};
-  RegionOffer offer{};
+  Region region{static_cast<char*>(memory), num_bytes, {}, {}, kNoWord};
+  std::vector<RegionOffer> mine;
   {
     const std::lock_guard lock(mutex_);
-    fid_mr* registration = nullptr;
-    constexpr uint64_t kAccess = FI_WRITE | FI_READ | FI_REMOTE_WRITE | FI_REMOTE_READ;
-    // Where keys are ours to choose they must differ between the communicators of a process that share a domain; none do.
-    const int error = fi_mr_reg(fabric_.domain.get(), memory, num_bytes, kAccess, 0, id, 0, &registration, nullptr);
-    if (error != 0) return fabric_error(text("registering ", num_bytes, " bytes"), error);
-    region.registration.reset(registration);
-    if (fabric_.needs(FI_MR_ENDPOINT)) {
-      int bound = fi_mr_bind(registration, &fabric_.endpoint->fid, 0);
-      if (bound == 0) bound = fi_mr_enable(registration);
-      if (bound != 0) return fabric_error("binding a registration", bound);
+    for (const Rail& rail : rails_) {
+      SWITCHYARD_ASSIGN(region.registrations.emplace_back(), register_on(rail, id, memory, num_bytes));
+      mine.push_back(region.registrations.back().offer);
     }
-    region.descriptor = fabric_.needs(FI_MR_LOCAL) ? fi_mr_desc(registration) : nullptr;
-    offer = {fi_mr_key(registration), fabric_.needs(FI_MR_VIRT_ADDR) ? reinterpret_cast<uint64_t>(memory) : 0, num_bytes};
   }
-  SWITCHYARD_ASSIGN(region.offers, bootstrap_.exchange_values(comm_id_, members_, offer, deadline));
+  SWITCHYARD_ASSIGN(region.offers, bootstrap_.exchange_lists<RegionOffer>(comm_id_, members_, mine, deadline));
+  for (size_t rank = 0; rank < region.offers.size(); ++rank) {
+    if (region.offers[rank].size() == rails_.size()) continue;
+    return Status::remote(text("rank ", rank, " offers a region on ", region.offers[rank].size(), " rails where rank ", rank_,
+                               " expects ", rails_.size(), "; do all ranks run the same program in the same order?"));
+  }
   {
     const std::lock_guard lock(mutex_);
     // Equal on all ranks, because registrations are collective and windows have one size.
@@ -284,15 +321,37 @@ const OfiEndpoint::Region* OfiEndpoint::find(uint32_t id) const {
 
 // ---- posting ----
 
-OfiEndpoint::Operation* OfiEndpoint::take_operation(int peer) {
+OfiEndpoint::Operation* OfiEndpoint::take_operation(int peer, size_t rail) {
   if (free_operations_.empty()) free_operations_.push_back(&operations_.emplace_back());
   Operation* operation = free_operations_.back();
   free_operations_.pop_back();
   operation->peer = peer;
+  operation->rail = rail;
   operation->sequence.reset();
   operation->num_bytes = 0;
-  operation->counter = nullptr;
+  operation->countdown = nullptr;
   return operation;
+}
+
+OfiEndpoint::Countdown* OfiEndpoint::begin_countdown(const NetPut& put, uint64_t num_pieces) {
+  if (put.counter == nullptr) return nullptr;
+  if (free_countdowns_.empty()) free_countdowns_.push_back(&countdowns_.emplace_back());
+  Countdown* countdown = free_countdowns_.back();
+  free_countdowns_.pop_back();
+  *countdown = {put.counter, num_pieces};
+  return countdown;
+}
+
+void OfiEndpoint::count_down(Countdown* countdown) {
+  if (countdown == nullptr || --countdown->num_pieces > 0) return;
+  // release; pairs with the acquire in Gin::read_counter()
+  std::atomic_ref<uint64_t>(*countdown->counter).fetch_add(1, std::memory_order_release);
+  free_countdowns_.push_back(countdown);
+}
+
+std::string OfiEndpoint::on_rail(size_t rail) const {
+  if (rails_.size() == 1) return "";
+  return text(" on rail ", rail + 1, " (interface ", rails_[rail].fabric.interface.name, ")");
 }
 
 NetPost OfiEndpoint::posted(int64_t result, Operation* operation, const char* what) {
@@ -304,18 +363,20 @@ NetPost OfiEndpoint::posted(int64_t result, Operation* operation, const char* wh
     if (operation->sequence) peer.outgoing.posted();
     peer.has_undelivered = delivery_ == 0;
     add_bytes_in_flight(operation->num_bytes);
+    rails_[operation->rail].num_bytes_given += operation->num_bytes;
     peer.refused_since_ns = 0;
     return NetPost::kPosted;
   }
   const int peer = operation->peer;
+  const size_t rail = operation->rail;
   give_back(operation);
   if (result == -FI_EAGAIN) {
     poll();
     if (!keeps_refusing(peers_[size_t(peer)])) return NetPost::kBusy;
-    lose(peer, "it takes no connection");
+    lose(peer, text("it takes no connection", on_rail(rail)));
     return NetPost::kFailed;
   }
-  lose(peer, text(what, ": ", fi_strerror(int(-result))));
+  lose(peer, text(what, on_rail(rail), ": ", fi_strerror(int(-result))));
   return NetPost::kFailed;
 }
 
@@ -335,16 +396,16 @@ bool OfiEndpoint::has_room(Peer& peer) {
 
 NetPost OfiEndpoint::put(const NetPut& put) {
   const std::lock_guard lock(mutex_);
-  if (put.num_bytes == 0) return put_from(put, {&sink_, nullptr, true});
+  if (put.num_bytes == 0) return put_from(put, {&sink_, nullptr});
   const Region* from = find(put.from_region);
   if (from == nullptr || !range_fits(put.from_offset, put.num_bytes, from->num_bytes)) return NetPost::kFailed;
-  return put_from(put, {from->memory + put.from_offset, from->descriptor, false});
+  return put_from(put, {from->memory + put.from_offset, from});
 }
 
 NetPost OfiEndpoint::put_value(const NetPut& put, uint64_t value) {
   const std::lock_guard lock(mutex_);
   if (put.num_bytes == 0 || put.num_bytes > sizeof(value)) return NetPost::kFailed;
-  return put_from(put, {&value, nullptr, true});
+  return put_from(put, {&value, nullptr});
 }
 
 // The index of the signal's word, if signal and value fit into completion data.
@@ -355,6 +416,20 @@ uint32_t OfiEndpoint::word_of(const NetPut& put) const {
   const Region* signals = find(put.signal_region);
   if (signals == nullptr || signals->first_word == kNoWord) return kNoWord;
   return signals->first_word + uint32_t(put.signal_offset / sizeof(uint64_t));
+}
+
+// The one that was given the fewest bytes. Mere turns would send all rows one way and all signals the other where they
+// alternate.
+size_t OfiEndpoint::next_rail() const {
+  const auto fewest = [](const Rail& a, const Rail& b) { return a.num_bytes_given < b.num_bytes_given; };
+  return size_t(std::min_element(rails_.begin(), rails_.end(), fewest) - rails_.begin());
+}
+
+// Pieces of what a provider takes at once; of a large put, one for each rail.
+uint64_t OfiEndpoint::piece_bytes(uint64_t num_bytes) const {
+  if (rails_.size() == 1 || num_bytes < kStripedBytes) return max_piece_bytes_;
+  constexpr uint64_t kMultiple = 64;  // pieces begin where the put begins in a line
+  return std::min(max_piece_bytes_, round_up(div_up(num_bytes, rails_.size()), kMultiple));
 }
 
 NetPost OfiEndpoint::put_from(const NetPut& put, const Source& source) {
@@ -370,22 +445,32 @@ NetPost OfiEndpoint::put_from(const NetPut& put, const Source& source) {
     if (put.counter != nullptr) std::atomic_ref<uint64_t>(*put.counter).fetch_add(1, std::memory_order_release);
     return NetPost::kPosted;
   }
+  // All of it at once: of a put that is refused no piece is posted.
+  const bool bare = put.num_bytes == 0;
+  const Region* to = find(bare ? kSinkRegion : put.to_region);
+  if (to == nullptr) return NetPost::kFailed;
+  const uint64_t capacity = to->offers[size_t(put.peer)][0].num_bytes;
+  if (!bare && !range_fits(put.to_offset, put.num_bytes, capacity)) return NetPost::kFailed;
   if (!has_room(peer)) return NetPost::kBusy;
   const bool fits = put.signal_value == 0 || word_of(put) != kNoWord;
-  if (put.num_bytes == 0 && !fits) return send_signal(put);
-  // Pieces of what the provider takes at once. The signal goes with the last one, or as a message that has the next
-  // number; once a piece is posted the others must be, too.
-  const uint64_t most = fabric_.info->ep_attr->max_msg_size;
+  if (bare && !fits) return send_signal(put);
+  // The signal goes with the last piece, or as a message that has the next number, which says nothing about the source;
+  // once a piece is posted the others must be, too.
+  const uint64_t most = piece_bytes(put.num_bytes);
+  Countdown* const countdown = begin_countdown(put, std::max<uint64_t>(1, div_up(put.num_bytes, most)));
   uint64_t offset = 0;
   NetPost result = NetPost::kBusy;
   const auto post_next = [&] {
     const uint64_t num_bytes = std::min(most, put.num_bytes - offset);
     const bool last = offset + num_bytes == put.num_bytes;
-    result = write(put, source, offset, num_bytes, last && fits, delivery_);
+    result = write(put, *to, source, {offset, num_bytes, last && fits, countdown}, delivery_);
     if (result == NetPost::kPosted) offset += num_bytes;
     return result;
   };
-  if (post_next() != NetPost::kPosted) return result;
+  if (post_next() != NetPost::kPosted) {
+    if (countdown != nullptr) free_countdowns_.push_back(countdown);
+    return result;
+  }
   const auto finish = [&] {
     while (offset < put.num_bytes) {
       result = has_room(peer) ? post_next() : NetPost::kBusy;
@@ -405,53 +490,52 @@ NetPost OfiEndpoint::put_from(const NetPut& put, const Source& source) {
   return NetPost::kFailed;
 }
 
-NetPost OfiEndpoint::write(const NetPut& put, const Source& source, uint64_t offset, uint64_t num_bytes, bool last,
+NetPost OfiEndpoint::write(const NetPut& put, const Region& to, const Source& source, const Piece& piece,
                            uint64_t delivery) {
-  const Region* to = find(put.num_bytes == 0 ? kSinkRegion : put.to_region);
-  if (to == nullptr) return NetPost::kFailed;
-  const RegionOffer& offer = to->offers[size_t(put.peer)];
-  const uint64_t to_offset = put.num_bytes == 0 ? 0 : put.to_offset + offset;
-  const uint64_t length = put.num_bytes == 0 ? sizeof(uint64_t) : num_bytes;
-  if (!range_fits(to_offset, length, offer.num_bytes)) return NetPost::kFailed;
   Peer& peer = peers_[size_t(put.peer)];
-  const uint32_t word = last ? word_of(put) : kNoWord;
+  const size_t rail = next_rail();
+  const RegionOffer& offer = to.offers[size_t(put.peer)][rail];
+  const uint64_t to_offset = put.num_bytes == 0 ? 0 : put.to_offset + piece.offset;
+  const uint64_t length = put.num_bytes == 0 ? sizeof(uint64_t) : piece.num_bytes;
+  const uint32_t word = piece.has_signal ? word_of(put) : kNoWord;
   const CompletionData data{uint32_t(rank_), peer.outgoing.next(), word,
                             word == kNoWord ? 0 : uint32_t(put.signal_value)};
 
-  Operation* operation = take_operation(put.peer);
+  Operation* operation = take_operation(put.peer, rail);
   operation->sequence = data.sequence;
   operation->num_bytes = length;
-  // A signal that follows as a message says nothing about the source.
-  if (offset + num_bytes == put.num_bytes) operation->counter = put.counter;
-  iovec local{const_cast<char*>(static_cast<const char*>(source.memory) + offset), length};
-  void* descriptor = source.descriptor;
+  operation->countdown = piece.countdown;
+  iovec local{const_cast<char*>(static_cast<const char*>(source.memory) + piece.offset), length};
+  void* descriptor = source.region == nullptr ? nullptr : source.region->registrations[rail].descriptor;
   fi_rma_iov remote{offer.base + to_offset, length, offer.key};
   fi_msg_rma message{};
   message.msg_iov = &local;
   message.desc = &descriptor;
   message.iov_count = 1;
-  message.addr = peer.address;
+  message.addr = rails_[rail].addresses[size_t(put.peer)];
   message.rma_iov = &remote;
   message.rma_iov_count = 1;
   message.context = &operation->context;
   message.data = data.pack();
-  const uint64_t flags = FI_REMOTE_CQ_DATA | FI_COMPLETION | delivery | (source.inject ? FI_INJECT : uint64_t{0});
-  return posted(fi_writemsg(fabric_.endpoint.get(), &message, flags), operation, "a write");
+  const uint64_t inject = source.region == nullptr ? FI_INJECT : uint64_t{0};
+  const uint64_t flags = FI_REMOTE_CQ_DATA | FI_COMPLETION | delivery | inject;
+  return posted(fi_writemsg(rails_[rail].fabric.endpoint.get(), &message, flags), operation, "a write");
 }
 
 NetPost OfiEndpoint::send_signal(const NetPut& put) {
   Peer& peer = peers_[size_t(put.peer)];
-  Operation* operation = take_operation(put.peer);
+  const size_t rail = next_rail();
+  Operation* operation = take_operation(put.peer, rail);
   operation->sequence = peer.outgoing.next();
   operation->message = {uint32_t(rank_), *operation->sequence, put.signal_region, 0, put.signal_offset, put.signal_value};
   iovec local{&operation->message, sizeof(operation->message)};
   fi_msg message{};
   message.msg_iov = &local;
   message.iov_count = 1;
-  message.addr = peer.address;
+  message.addr = rails_[rail].addresses[size_t(put.peer)];
   message.context = &operation->context;
   const int64_t sent =
-      fi_sendmsg(fabric_.endpoint.get(), &message, FI_INJECT | FI_COMPLETION | delivery_);
+      fi_sendmsg(rails_[rail].fabric.endpoint.get(), &message, FI_INJECT | FI_COMPLETION | delivery_);
   return posted(sent, operation, "a signal");
 }
 
@@ -463,12 +547,15 @@ NetPost OfiEndpoint::get(int peer_rank, uint32_t from_region, uint64_t from_offs
   const Region* from = find(from_region);
   const Region* to = find(to_region);
   if (from == nullptr || to == nullptr || !range_fits(to_offset, num_bytes, to->num_bytes)) return NetPost::kFailed;
-  const RegionOffer& offer = from->offers[size_t(peer_rank)];
+  const size_t rail = next_rail();
+  const RegionOffer& offer = from->offers[size_t(peer_rank)][rail];
   if (!range_fits(from_offset, num_bytes, offer.num_bytes)) return NetPost::kFailed;
-  Operation* operation = take_operation(peer_rank);
-  return posted(fi_read(fabric_.endpoint.get(), to->memory + to_offset, num_bytes, to->descriptor,
-                        peers_[size_t(peer_rank)].address, offer.base + from_offset, offer.key, &operation->context),
-                operation, "a read");
+  Operation* operation = take_operation(peer_rank, rail);
+  const int64_t asked = fi_read(rails_[rail].fabric.endpoint.get(), to->memory + to_offset, num_bytes,
+                                to->registrations[rail].descriptor, rails_[rail].addresses[size_t(peer_rank)],
+                                offer.base + from_offset, offer.key, &operation->context);
+  if (asked == 0) rails_[rail].num_bytes_given += num_bytes;
+  return posted(asked, operation, "a read");
 }
 
 NetPost OfiEndpoint::flush() {
@@ -487,7 +574,9 @@ NetPost OfiEndpoint::deliver() {
       if (!has_room(peers_[rank])) return NetPost::kBusy;
       NetPut fence{};
       fence.peer = int(rank);
-      if (write(fence, {&sink_, nullptr, true}, 0, 0, true, FI_DELIVERY_COMPLETE) == NetPost::kBusy) return NetPost::kBusy;
+      const Piece piece{0, 0, true, nullptr};
+      const NetPost result = write(fence, *find(kSinkRegion), {&sink_, nullptr}, piece, FI_DELIVERY_COMPLETE);
+      if (result == NetPost::kBusy) return NetPost::kBusy;
       peers_[rank].has_undelivered = false;
     }
   }
@@ -508,16 +597,31 @@ bool OfiEndpoint::progress() {
   return poll();
 }
 
+void OfiEndpoint::look_at_links() {
+  const Interface* lost = links_->lost();
+  if (lost == nullptr) return;
+  fail(Status::remote(text("rank ", rank_, ": interface ", lost->name, " (address ", lost->address,
+                           ") is down or has no carrier, and carries a share of all puts; see `ip link show ", lost->name,
+                           "`, or start without it in SWITCHYARD_INTERFACE")));
+}
+
 // True when something had completed, here or from a peer.
 bool OfiEndpoint::poll() {
+  if (links_) look_at_links();  // whoever waits for room comes by here, too
+  bool any = false;
+  for (size_t rail = 0; rail < rails_.size(); ++rail) any |= poll(rail);
+  return any;
+}
+
+bool OfiEndpoint::poll(size_t rail) {
   fi_cq_data_entry entries[32];
   bool any = false;
   for (;;) {
-    const int64_t count = fi_cq_read(fabric_.completions.get(), entries, std::size(entries));
+    const int64_t count = fi_cq_read(rails_[rail].fabric.completions.get(), entries, std::size(entries));
     if (count == -FI_EAGAIN || count == 0) return any;
     any = true;
     if (count == -FI_EAVAIL) {
-      take_failure();
+      take_failure(rail);
       continue;
     }
     if (count < 0) {
@@ -548,19 +652,14 @@ void OfiEndpoint::take(const fi_cq_data_entry& entry) {
   }
   auto* operation = reinterpret_cast<Operation*>(entry.op_context);
   if (operation->peer >= 0) {
-    // release; pairs with the acquire in Gin::read_counter()
-    if (operation->counter != nullptr) {
-      std::atomic_ref<uint64_t>(*operation->counter).fetch_add(1, std::memory_order_release);
-    }
+    count_down(operation->countdown);
     return end(operation);
   }
   auto* buffer = static_cast<SignalMessage*>(entry.buf);
   const SignalMessage message = *buffer;
   if (entry.len != sizeof(message)) return fail(Status::remote(text("a peer sent ", entry.len, " bytes that are no signal")));
   arrived(message.rank, message.sequence, {message.region, message.offset, message.value});
-  const int64_t error =
-      fi_recv(fabric_.endpoint.get(), buffer, sizeof(*buffer), nullptr, FI_ADDR_UNSPEC, &operation->context);
-  if (error != 0) fail(fabric_error("fi_recv", error));
+  if (const Status receiving = receive_into(operation, buffer); !receiving.ok()) fail(receiving);
 }
 
 // What a peer says is not trusted: it names a rank, a number and a place, and each may be nonsense.
@@ -580,17 +679,17 @@ void OfiEndpoint::arrived(uint32_t rank, uint32_t sequence, const Signal& signal
   }
 }
 
-void OfiEndpoint::take_failure() {
+void OfiEndpoint::take_failure(size_t rail) {
   fi_cq_err_entry entry{};
-  if (fi_cq_readerr(fabric_.completions.get(), &entry, 0) < 0) return;
+  if (fi_cq_readerr(rails_[rail].fabric.completions.get(), &entry, 0) < 0) return;
   auto* operation = static_cast<Operation*>(entry.op_context);
   const int peer = operation == nullptr ? -1 : operation->peer;
   if (peer < 0) {
-    log(LogLevel::kInfo, "rank ", rank_, ": a receive ended: ", fi_strerror(entry.err));
+    log(LogLevel::kInfo, "rank ", rank_, ": a receive ended", on_rail(rail), ": ", fi_strerror(entry.err));
     return;
   }
   end(operation);
-  lose(peer, fi_strerror(entry.err));
+  lose(peer, text(fi_strerror(entry.err), on_rail(rail)));
 }
 
 // Any thread, with the endpoint's lock or without: abort() must not wait for it.

@@ -1,40 +1,13 @@
 #include "net/ofi_fabric.hpp"
 
-#include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <rdma/fi_cm.h>
 
 #include <cstring>
-
-#include "base/env.hpp"
 
 namespace switchyard {
 namespace {
 
 constexpr const char* kDefaultProvider = "tcp;ofi_rxm";
-
-// The IP address that peers shall use: of the interface that SWITCHYARD_INTERFACE names; else loopback if all ranks are on
-// this machine, else the first interface that is up and is not loopback.
-Result<std::string> own_address(bool one_machine) {
-  const std::string wanted = env().interface;
-  ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) return Status::system_error("listing network interfaces");
-  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, &freeifaddrs);
-  std::string known;
-  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET || !(entry->ifa_flags & IFF_UP)) continue;
-    char text_form[INET_ADDRSTRLEN];
-    const auto* address = reinterpret_cast<const sockaddr_in*>(entry->ifa_addr);
-    if (inet_ntop(AF_INET, &address->sin_addr, text_form, sizeof(text_form)) == nullptr) continue;
-    const bool loopback = (entry->ifa_flags & IFF_LOOPBACK) != 0;
-    known += text(known.empty() ? "" : ", ", entry->ifa_name);
-    if (wanted.empty() ? loopback == one_machine : wanted == entry->ifa_name) return std::string(text_form);
-  }
-  return Status::invalid_usage(wanted.empty() ? text("no network interface that is up has an IPv4 address; up are: ", known)
-                                              : text("SWITCHYARD_INTERFACE names '", wanted,
-                                                     "', which has no IPv4 address or is down; up are: ", known));
-}
 
 std::string provider_of(const std::string& name) {
   const size_t colon = name.find(':');
@@ -66,9 +39,8 @@ Status open_object(const char* what, FidPtr<Object>& into, int (*open)(Arguments
 
 }  // namespace
 
-Result<OfiFabric> OfiFabric::open(const std::string& name, bool one_machine) {
+Result<OfiFabric> OfiFabric::open(const std::string& name, const Interface& interface) {
   const std::string provider = provider_of(name);
-  SWITCHYARD_ASSIGN(const std::string address, own_address(one_machine));
   const InfoPtr hints(fi_allocinfo());
   if (hints == nullptr) return fabric_error("fi_allocinfo", -FI_ENOMEM);
   hints->ep_attr->type = FI_EP_RDM;
@@ -78,11 +50,11 @@ Result<OfiFabric> OfiFabric::open(const std::string& name, bool one_machine) {
   hints->domain_attr->threading = FI_THREAD_DOMAIN;
   hints->fabric_attr->prov_name = strdup(provider.c_str());
   OfiFabric self;
-  self.address = address;
+  self.interface = interface;
   fi_info* found = nullptr;
-  if (const int error = fi_getinfo(FI_VERSION(1, 17), address.c_str(), nullptr, FI_SOURCE, hints.get(), &found);
+  if (const int error = fi_getinfo(FI_VERSION(1, 17), interface.address.c_str(), nullptr, FI_SOURCE, hints.get(), &found);
       error != 0) {
-    return fabric_error(text("provider '", provider, "' at address ", address,
+    return fabric_error(text("provider '", provider, "' at address ", interface.address,
                              " (see fi_info for what there is, and SWITCHYARD_NET and SWITCHYARD_INTERFACE)"),
                         error);
   }

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "net/interfaces.hpp"
 #include "switchyard/status.hpp"
 
 namespace switchyard {
@@ -38,9 +39,9 @@ inline Status fabric_error(const std::string& what, int64_t error) {
 struct OfiFabric {
   static constexpr size_t kMaxAddressBytes = 64;
 
-  // Opens an endpoint of the provider that a network's name asks for, "ofi" or "ofi:PROVIDER", at an address that peers
-  // reach: of SWITCHYARD_INTERFACE, or chosen by whether all of them are on one machine.
-  static Result<OfiFabric> open(const std::string& name, bool one_machine);
+  // Opens an endpoint of the provider that a network's name asks for, "ofi" or "ofi:PROVIDER", at the address of
+  // this interface.
+  static Result<OfiFabric> open(const std::string& name, const Interface& interface);
 
   // What peers need to reach this endpoint.
   Result<std::vector<std::byte>> name() const;
@@ -53,7 +54,7 @@ struct OfiFabric {
   }
   bool needs(uint64_t mr_mode) const { return (info->domain_attr->mr_mode & mr_mode) != 0; }
 
-  std::string address;
+  Interface interface;
   InfoPtr info;
   FidPtr<fid_fabric> fabric;
   FidPtr<fid_domain> domain;

@@ -15,7 +15,9 @@ int main() {
   std::printf("net '%s'\n", e.net.c_str());
   std::printf("net_checksum %d\n", int(e.net_checksum));
   std::printf("net_faults '%s'\n", e.net_faults.c_str());
-  std::printf("interface '%s'\n", e.interface.c_str());
+  std::printf("interface '%s'", e.interface().value_or("").c_str());
+  for (const std::string& name : e.interfaces) std::printf(" '%s'", name.c_str());
+  std::printf("\n");
   std::printf("poll_us %llu\n", static_cast<unsigned long long>(e.poll_us));
   std::printf("trace_records %llu\n", static_cast<unsigned long long>(e.trace_records));
   std::printf("ep_timeout_ms %lld\n", e.ep_timeout_ms ? static_cast<long long>(*e.ep_timeout_ms) : -1);

@@ -55,11 +55,11 @@ TEST(EnvTest, AnEmptyEnvironmentGivesTheDocumentedDefaults) {
 TEST(EnvTest, EveryVariableReachesItsField) {
   EXPECT_EQ(
       probe("SWITCHYARD_LOG=error SWITCHYARD_NODE_ID=3 SWITCHYARD_TIMEOUT_MS=5 SWITCHYARD_HEARTBEAT_MS=250 "
-            "SWITCHYARD_PIN=on SWITCHYARD_NET=ofi SWITCHYARD_NET_CHECKSUM=1 SWITCHYARD_NET_FAULTS=flip=1 SWITCHYARD_INTERFACE=eth1 "
+            "SWITCHYARD_PIN=on SWITCHYARD_NET=ofi SWITCHYARD_NET_CHECKSUM=1 SWITCHYARD_NET_FAULTS=flip=1 SWITCHYARD_INTERFACE=eth1,eth2 "
             "SWITCHYARD_POLL_US=0 SWITCHYARD_TRACE_RECORDS=64 "
             "NCCL_EP_TIMEOUT_MS=7 NCCL_EP_DEBUG=1 NCCL_EP_ENV_VERBOSE=true SWITCHYARD_FAILPOINTS=probe.point=error"),
       "log_level 0\nnode_id 3\ntimeout_ms 5\nheartbeat_ms 250\npin 1\nnet 'ofi'\nnet_checksum 1\nnet_faults 'flip=1'\n"
-      "interface 'eth1'\npoll_us 0\ntrace_records 64\n"
+      "interface 'eth1' 'eth1' 'eth2'\npoll_us 0\ntrace_records 64\n"
       "ep_timeout_ms 7\nep_debug 1\nep_env_verbose 1\nfailpoint 1\n");
 }
 
@@ -89,6 +89,11 @@ TEST(EnvTest, MalformedFailpointsAreWarnedAboutAndIgnored) {
 
 TEST(EnvTest, CorrectSettingsAreNotCommentedOn) {
   EXPECT_THAT(probe("SWITCHYARD_LOG=warn SWITCHYARD_PIN=off"), Not(HasSubstr("ignored")));
+}
+
+TEST(EnvTest, AListKeepsEveryNameAlsoEmptyOnes) {
+  EXPECT_THAT(probe("SWITCHYARD_INTERFACE=lo,lo"), HasSubstr("interface 'lo' 'lo' 'lo'\n"));
+  EXPECT_THAT(probe("SWITCHYARD_INTERFACE=a,,b,"), HasSubstr("interface 'a' 'a' '' 'b' ''\n"));
 }
 
 }  // namespace

@@ -135,6 +135,28 @@ TEST(Bootstrap, NamesTheSenderOfAValueOfAnotherSize) {
   });
 }
 
+TEST(Bootstrap, ListsMayDifferInLength) {
+  const auto coordinator = start_coordinator();
+  run_ranks(coordinator->id(), 3, [](Bootstrap& bootstrap) {
+    const std::vector<int> mine(size_t(bootstrap.rank()), bootstrap.rank());
+    const auto lists = bootstrap.exchange_lists<int>(1, world(3), mine, in_seconds(30));
+    ASSERT_TRUE(lists.ok()) << lists.status().to_string();
+    EXPECT_EQ(lists.value(), (std::vector<std::vector<int>>{{}, {1}, {2, 2}}));
+  });
+}
+
+TEST(Bootstrap, NamesTheSenderOfAListOfOtherThings) {
+  const auto coordinator = start_coordinator();
+  run_ranks(coordinator->id(), 2, [](Bootstrap& bootstrap) {
+    if (bootstrap.rank() == 1) {
+      (void)bootstrap.exchange_values<char>(1, world(2), 'x', in_seconds(30)).ok();
+      return;
+    }
+    const auto lists = bootstrap.exchange_lists<int>(1, world(2), std::vector<int>{5}, in_seconds(30));
+    EXPECT_NE(lists.status().message().find("rank 1 sent 1 bytes"), std::string::npos) << lists.status().message();
+  });
+}
+
 TEST(Bootstrap, RefusesARankThatIsTakenAndTheJobStillForms) {
   const auto coordinator = start_coordinator();
   const UniqueId id = coordinator->id();

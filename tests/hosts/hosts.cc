@@ -32,6 +32,9 @@ Result<Fd> make_network_namespace() {
   return made;
 }
 
+// The switch's end of a cable.
+std::string port_of(int host, int network) { return text("port", network, "_", host); }
+
 std::string path_of(const Fd& name_space) { return text("/proc/", getpid(), "/fd/", name_space.get()); }
 
 }  // namespace
@@ -75,28 +78,32 @@ Status Hosts::run(const Fd& name_space, const std::string& command) {
   }
 }
 
-Result<std::unique_ptr<Hosts>> Hosts::create(int num_hosts) {
+Result<std::unique_ptr<Hosts>> Hosts::create(int num_hosts, int num_networks) {
   std::unique_ptr<Hosts> hosts(new Hosts);
   SWITCHYARD_ASSIGN(hosts->switch_, make_network_namespace());
-  SWITCHYARD_TRY(run(hosts->switch_, "ip link add br0 type bridge"));
-  SWITCHYARD_TRY(run(hosts->switch_, "ip link set br0 up"));
+  for (int network = 0; network < num_networks; ++network) {
+    SWITCHYARD_TRY(run(hosts->switch_, text("ip link add br", network, " type bridge")));
+    SWITCHYARD_TRY(run(hosts->switch_, text("ip link set br", network, " up")));
+  }
   for (int host = 0; host < num_hosts; ++host) {
     SWITCHYARD_ASSIGN(Fd made, make_network_namespace());
     const Fd& own = hosts->hosts_.emplace_back(std::move(made));
-    const std::string port = text("port", host);
     SWITCHYARD_TRY(run(own, "ip link set lo up"));
-    SWITCHYARD_TRY(run(own, text("ip link add eth0 type veth peer name ", port, " netns ", path_of(hosts->switch_))));
-    SWITCHYARD_TRY(run(own, text("ip address add ", address(host), "/24 dev eth0")));
-    SWITCHYARD_TRY(run(own, "ip link set eth0 up"));
-    SWITCHYARD_TRY(run(hosts->switch_, text("ip link set ", port, " master br0 up")));
+    for (int network = 0; network < num_networks; ++network) {
+      const std::string eth = text("eth", network), port = port_of(host, network);
+      SWITCHYARD_TRY(run(own, text("ip link add ", eth, " type veth peer name ", port, " netns ", path_of(hosts->switch_))));
+      SWITCHYARD_TRY(run(own, text("ip address add ", address(host, network), "/24 dev ", eth)));
+      SWITCHYARD_TRY(run(own, text("ip link set ", eth, " up")));
+      SWITCHYARD_TRY(run(hosts->switch_, text("ip link set ", port, " master br", network, " up")));
+    }
   }
   return hosts;
 }
 
-Status Hosts::set_link(int host, End end, bool up) const {
+Status Hosts::set_link(int host, End end, bool up, int network) const {
   const char* state = up ? " up" : " down";
-  if (end == End::kHost) return run(hosts_[size_t(host)], text("ip link set eth0", state));
-  return run(switch_, text("ip link set port", host, state));
+  if (end == End::kHost) return run(hosts_[size_t(host)], text("ip link set eth", network, state));
+  return run(switch_, text("ip link set ", port_of(host, network), state));
 }
 
 Status Hosts::lose_packets(int host, int per_mille) const {
@@ -104,9 +111,10 @@ Status Hosts::lose_packets(int host, int per_mille) const {
                                         double(per_mille) / 1000, " -j DROP"));
 }
 
-Status Hosts::limit_rate(int host, int mbit) const {
-  SWITCHYARD_TRY(run(hosts_[size_t(host)], "tc qdisc add dev eth0 root handle 1: htb default 1"));
-  return run(hosts_[size_t(host)], text("tc class add dev eth0 parent 1: classid 1:1 htb rate ", mbit, "mbit"));
+Status Hosts::limit_rate(int host, int mbit, int network) const {
+  SWITCHYARD_TRY(run(hosts_[size_t(host)], text("tc qdisc add dev eth", network, " root handle 1: htb default 1")));
+  return run(hosts_[size_t(host)],
+             text("tc class add dev eth", network, " parent 1: classid 1:1 htb rate ", mbit, "mbit"));
 }
 
 }  // namespace switchyard::testing

@@ -1,5 +1,6 @@
-// Hosts: pretended machines on one, for tests. Each is a network namespace with one interface, eth0, address 10.0.0.1 and
-// up; all are cabled (veth) to a switch (a bridge) in a namespace of its own. Nothing of it is seen outside, and nothing has
+// Hosts: pretended machines on one, for tests. Each is a network namespace with an interface on each network, eth0
+// with addresses from 10.0.0.1 up, eth1 from 10.0.1.1 up; all are cabled (veth) to the networks' switches (bridges), which are
+// in a namespace of their own. Nothing of it is seen outside, and nothing has
 // a name: the namespaces are kept by descriptors of this process and go with it, however it ends.
 //
 // THREADS    one at a time.
@@ -19,20 +20,20 @@ class Hosts {
  public:
   // Empty, or why there can't be any here.
   static std::string why_not();
-  static Result<std::unique_ptr<Hosts>> create(int num_hosts);
+  static Result<std::unique_ptr<Hosts>> create(int num_hosts, int num_networks = 1);
 
   int size() const { return int(hosts_.size()); }
-  static std::string address(int host) { return text("10.0.0.", host + 1); }
+  static std::string address(int host, int network = 0) { return text("10.0.", network, ".", host + 1); }
   // What to write before a command so that it runs on that host.
   std::vector<std::string> prefix(int host) const { return enter(hosts_[size_t(host)]); }
 
   // The cable: at the switch, where the host only sees that the carrier is lost; or the host's own interface.
   enum class End { kSwitch, kHost };
-  Status set_link(int host, End end, bool up) const;
+  Status set_link(int host, End end, bool up, int network = 0) const;
   // Of what arrives, so many packets of a thousand are dropped.
   Status lose_packets(int host, int per_mille) const;
   // Of what leaves.
-  Status limit_rate(int host, int mbit) const;
+  Status limit_rate(int host, int mbit, int network = 0) const;
 
  private:
   Hosts() = default;

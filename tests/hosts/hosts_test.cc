@@ -7,9 +7,11 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 
 #include "faults/life.hpp"
 #include "hosts/hosts.hpp"
+#include "net/net_rank.hpp"
 #include "support/process_ranks.hpp"
 
 namespace switchyard::testing {
@@ -28,6 +30,18 @@ std::string told(const Status& status) {
   printf("told: %s\n", status.to_string().c_str());
   fflush(stdout);
   return "";
+}
+
+// Bytes that left this host so far, by interface.
+void print_traffic() {
+  std::ifstream devices("/proc/self/net/dev");  // of this network namespace, whoever mounted /proc
+  for (std::string line; std::getline(devices, line);) {
+    char name[32];
+    unsigned long long sent = 0;
+    if (sscanf(line.c_str(), " %31[^:]: %*u %*u %*u %*u %*u %*u %*u %*u %llu", name, &sent) == 2) {
+      printf("%s sent %llu\n", name, sent);
+    }
+  }
 }
 
 // Round trips until rank 0 gets SIGUSR1; every few rounds all agree on whether that is so. An error ends it as well and is
@@ -49,8 +63,60 @@ std::string round_trips(const RankProcess& self) {
     if (!ending.ok()) return told(ending.status());
     if (ending.value()[0] == 0) continue;
     printf("did %d rounds\n", round + 1);
+    print_traffic();
     return "";
   }
+}
+
+// Puts with signals from rank 0 to rank 1, as fast as it goes.
+std::string stream_of_puts(const RankProcess& self) {
+  constexpr uint64_t kNumPuts = 96, kBytes = 256u << 10;
+  Life life(LifeOptions::from_arguments(self.arguments), self.id, self.rank);
+  if (const Status connected = life.connect(); !connected.ok()) return connected.to_string();
+  NetRank net(*life.comm());
+  if (const Status met = net.comm.barrier(); !met.ok()) return met.to_string();
+  const uint64_t begin_ns = now_ns();
+  if (self.rank == 0) {
+    for (uint64_t i = 0; i < kNumPuts; ++i) {
+      if (net.put(net.put_of(0, 0, kBytes, 0)) != NetPost::kPosted) return net.net.error().to_string();
+    }
+    if (net.flush() != NetPost::kPosted) return net.net.error().to_string();
+  } else {
+    if (!net.wait_signal(0, kNumPuts)) return "the data did not come";
+    printf("took in %.1f MB/s\n", double(kNumPuts * kBytes) * 1000 / double(now_ns() - begin_ns));
+  }
+  print_traffic();
+  const Status met = net.comm.barrier();
+  return met.ok() ? "" : met.to_string();
+}
+
+// One large put after another; rank 0 writes over its bytes as soon as the counter says that it may.
+std::string put_and_reuse(const RankProcess& self) {
+  constexpr uint64_t kBytes = 16u << 20;  // more than sockets take in by themselves
+  Life life(LifeOptions::from_arguments(self.arguments), self.id, self.rank);
+  if (const Status connected = life.connect(); !connected.ok()) return connected.to_string();
+  NetRank net(*life.comm(), 2 * kBytes);
+  uint64_t counter = 0;
+  for (uint64_t round = 1; round <= 4; ++round) {
+    if (self.rank == 0) {
+      std::fill_n(net.data(), kBytes, uint8_t(round));
+      NetPut put = net.put_of(kBytes, 0, kBytes, 0);
+      put.counter = &counter;
+      if (net.put(put) != NetPost::kPosted) return net.net.error().to_string();
+      const auto counted = [&] {
+        net.net.progress();
+        return std::atomic_ref(counter).load(std::memory_order_acquire) == round;
+      };
+      if (wait_until(counted, Deadline::after_ns(30 * kSecond)) != WaitResult::kReady) return "the counter does not grow";
+      std::fill_n(net.data(), kBytes, uint8_t{0xee});
+    } else {
+      if (!net.wait_signal(0, round)) return "the data did not come";
+      const auto num_right = std::count(net.data() + kBytes, net.data() + 2 * kBytes, uint8_t(round));
+      if (uint64_t(num_right) != kBytes) return text("round ", round, ": ", num_right, " bytes are right");
+    }
+    if (const Status met = net.comm.barrier(); !met.ok()) return met.to_string();
+  }
+  return "";
 }
 
 // Meets the others at a barrier to which the last rank does not come.
@@ -74,6 +140,8 @@ struct Plan {
   int hidden = 72;
   const char* body = "round_trips";
   const char* net = "ofi";
+  int num_networks = 1;         // a rail each
+  std::vector<int> mbit = {};  // of each cable, by network; of the others: as fast as they go
 };
 
 class HostsTest : public ::testing::Test {
@@ -83,10 +151,18 @@ class HostsTest : public ::testing::Test {
   }
 
   void start(const Plan& plan) {
-    auto hosts = Hosts::create(plan.num_hosts);
+    auto hosts = Hosts::create(plan.num_hosts, plan.num_networks);
     ASSERT_TRUE(hosts.ok()) << hosts.status().to_string();
     hosts_ = std::move(hosts).value();
     plan_ = plan;
+    std::string interfaces = "eth0";
+    for (int network = 1; network < plan.num_networks; ++network) interfaces += text(",eth", network);
+    for (int host = 0; host < plan.num_hosts; ++host) {
+      for (size_t network = 0; network < plan.mbit.size(); ++network) {
+        const Status slow = hosts_->limit_rate(host, plan.mbit[network], int(network));
+        ASSERT_TRUE(slow.ok()) << slow.to_string();
+      }
+    }
     LifeOptions options;
     options.num_ranks = plan.num_hosts * plan.ranks_per_host;
     options.victim = options.num_ranks - 1;
@@ -101,7 +177,7 @@ class HostsTest : public ::testing::Test {
              [&](int) {
                return std::vector<std::string>{text("SWITCHYARD_STORE=tcp://", Hosts::address(0), ":29400"),
                                                "SWITCHYARD_JOB_KEY=only-for-the-tests-of-hosts",
-                                               "SWITCHYARD_INTERFACE=eth0",
+                                               "SWITCHYARD_INTERFACE=" + interfaces,
                                                text("SWITCHYARD_NET=", plan.net),
                                                text("SWITCHYARD_GIN=", plan.proxy ? "proxy" : "direct"),
                                                "SWITCHYARD_LOG=info"};
@@ -134,9 +210,12 @@ class HostsTest : public ::testing::Test {
     return all;
   }
 
-  int num_rounds(int rank) const {
-    const size_t at = ranks_->output(rank).find("did ");
-    return at == std::string::npos ? 0 : atoi(ranks_->output(rank).c_str() + at + 4);
+  int num_rounds(int rank) const { return int(number_after(rank, "did ")); }
+
+  // 0: that rank did not print it.
+  double number_after(int rank, const std::string& words) const {
+    const size_t at = ranks_->output(rank).find(words);
+    return at == std::string::npos ? 0 : atof(ranks_->output(rank).c_str() + at + words.size());
   }
 
   // What that rank was told, without what it logged.
@@ -171,7 +250,7 @@ class HostsTest : public ::testing::Test {
   }
 
   void flap(int num_flaps);
-  void cut(int host, Hosts::End end);
+  void cut(int host, Hosts::End end, int network = 0);
 
   int host_of(int rank) const { return rank / plan_.ranks_per_host; }
 
@@ -212,10 +291,11 @@ void HostsTest::flap(int num_flaps) {
   for (int i = 0; i < num_flaps; ++i) {
     const int host = i % hosts_->size();
     const Hosts::End end = i / hosts_->size() % 2 == 0 ? Hosts::End::kSwitch : Hosts::End::kHost;
-    const Status down = hosts_->set_link(host, end, false);
+    const int network = i / hosts_->size() / 2 % plan_.num_networks;
+    const Status down = hosts_->set_link(host, end, false, network);
     ASSERT_TRUE(down.ok()) << down.to_string();
     poll(nullptr, 0, 20);  // long enough to lose packets, and to have no carrier when TCP tries again
-    const Status up = hosts_->set_link(host, end, true);
+    const Status up = hosts_->set_link(host, end, true, network);
     ASSERT_TRUE(up.ok()) << up.to_string();
     // The time to be up, in which what the ranks print is taken in.
     ranks_->wait_for_exit(0, Deadline::after_ns(25 * kMillisecond));
@@ -278,9 +358,9 @@ INSTANTIATE_TEST_SUITE_P(All, HostsRateTest, ::testing::Values(Loss{10, false}, 
 
 // ---- the end of a cable, and of a process ----
 
-void HostsTest::cut(int host, Hosts::End end) {
+void HostsTest::cut(int host, Hosts::End end, int network) {
   wait_until_running();
-  const Status down = hosts_->set_link(host, end, false);
+  const Status down = hosts_->set_link(host, end, false, network);
   ASSERT_TRUE(down.ok()) << down.to_string();
   const uint64_t cut_ns = now_ns();
   // Where the last rank only sleeps nobody tells it anything.
@@ -331,6 +411,79 @@ TEST_F(HostsTest, TheCutOffHostOfTheCoordinatorEndsACollectiveCallOfAllOthers) {
   EXPECT_NE(news(1).find("lost the coordinator"), std::string::npos) << news(1);
 }
 
+// ---- several networks ----
+
+using Rails = std::tuple<int, int, bool>;  // hosts, ranks a host, proxy
+class HostsRailsTest : public HostsTest, public ::testing::WithParamInterface<Rails> {};
+
+TEST_P(HostsRailsTest, RoundTripsMatchTheModelAndEveryNetworkCarriesRows) {
+  const auto [num_hosts, ranks_per_host, proxy] = GetParam();
+  start({.num_hosts = num_hosts, .ranks_per_host = ranks_per_host, .proxy = proxy, .hidden = 4096, .num_networks = 2});
+  wait_until_running();
+  EXPECT_TRUE(rest_and_end(kSecond / 2)) << outputs();
+  for (int rank = 0; rank < ranks_->size(); ++rank) {
+    const double first = number_after(rank, "eth0 sent "), second = number_after(rank, "eth1 sent ");
+    EXPECT_GT(second, 0.4 * (first + second)) << ranks_->output(rank);
+    EXPECT_LT(second, 0.6 * (first + second)) << ranks_->output(rank);
+  }
+  RecordProperty("rounds", num_rounds(0));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, HostsRailsTest, ::testing::Values(Rails{2, 1, false}, Rails{3, 2, true}));
+
+TEST_F(HostsTest, FlapsOfTwoNetworksGiveRightResultsOrAnErrorInTime) {
+  start({.num_hosts = 3, .hidden = 1024, .num_networks = 2});
+  wait_until_running();
+  flap(soaking() ? 1000 : 100);
+  const bool all = rest_and_end(kSecond);
+  RecordProperty("rounds", num_rounds(0));
+  for (int rank = 0; rank < ranks_->size(); ++rank) EXPECT_EQ(all, news(rank).empty()) << outputs();
+}
+
+TEST_F(HostsTest, TwoNetworksTakeTwiceAsMuchAsOne) {
+  constexpr int kMbit = 100;
+  double mb_per_s[2] = {};
+  // The best of a few: a machine that is busy with other things keeps cables idle, but none ever carries more than it can.
+  for (int attempt = 0; attempt < 5 && mb_per_s[1] < 1.7 * kMbit / 8; ++attempt) {
+    for (int num_networks = 1; num_networks <= 2; ++num_networks) {
+      start({.body = "stream_of_puts", .num_networks = num_networks, .mbit = std::vector<int>(size_t(num_networks), kMbit)});
+      EXPECT_EQ(ranks_->wait(Deadline::after_ns(60 * kSecond)), "") << outputs();
+      mb_per_s[num_networks - 1] = std::max(mb_per_s[num_networks - 1], number_after(1, "took in "));
+    }
+  }
+  EXPECT_GT(mb_per_s[0], 0.8 * kMbit / 8);
+  EXPECT_LT(mb_per_s[0], 1.1 * kMbit / 8);
+  EXPECT_GT(mb_per_s[1], 1.7 * kMbit / 8);
+  EXPECT_LT(mb_per_s[1], 2.2 * kMbit / 8);
+  RecordProperty("mb_per_s_on_one", std::to_string(mb_per_s[0]));
+  RecordProperty("mb_per_s_on_two", std::to_string(mb_per_s[1]));
+}
+
+TEST_F(HostsTest, SignalsAndCountersWaitForTheSlowerOfTwoNetworks) {
+  for (const std::vector<int>& mbit : {std::vector<int>{200}, std::vector<int>{10000, 200}}) {
+    start({.body = "put_and_reuse", .num_networks = 2, .mbit = mbit});
+    EXPECT_EQ(ranks_->wait(Deadline::after_ns(60 * kSecond)), "") << outputs();
+  }
+}
+
+// Heartbeats travel over the first network and go on.
+class HostsRailCutTest : public HostsTest, public ::testing::WithParamInterface<Cut> {};
+
+TEST_P(HostsRailCutTest, ACutCableOfTheSecondNetworkIsNoticedByAll) {
+  const Cut& c = GetParam();
+  start({.num_hosts = c.num_hosts, .proxy = c.proxy, .hidden = 1024, .num_networks = 2});
+  cut(c.host, c.end, 1);
+  EXPECT_NE(news(c.host).find("interface eth1"), std::string::npos) << news(c.host);
+  for (int rank = 0; rank < ranks_->size(); ++rank) {
+    if (rank != c.host) {
+      EXPECT_TRUE(names_rank(news(rank), c.host)) << news(rank);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, HostsRailCutTest,
+                         ::testing::Values(Cut{2, 1, Hosts::End::kSwitch, false}, Cut{3, 1, Hosts::End::kHost, true}));
+
 class HostsKillTest : public HostsTest, public ::testing::WithParamInterface<Loss> {};
 
 TEST_P(HostsKillTest, ARankThatIsKilledIsNoticedOnOtherHostsWithinThreeHeartbeats) {
@@ -352,5 +505,8 @@ INSTANTIATE_TEST_SUITE_P(All, HostsKillTest, ::testing::Values(Loss{0, false}, L
 
 int main(int argc, char** argv) {
   using namespace switchyard::testing;
-  return process_ranks_main(argc, argv, {{"round_trips", round_trips}, {"wait_for_the_last", wait_for_the_last}});
+  return process_ranks_main(argc, argv, {{"round_trips", round_trips},
+                                         {"stream_of_puts", stream_of_puts},
+                                         {"put_and_reuse", put_and_reuse},
+                                         {"wait_for_the_last", wait_for_the_last}});
 }

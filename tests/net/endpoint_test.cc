@@ -27,10 +27,10 @@ const Net kNets[] = {{"mem", "mem"},
 
 class Endpoint : public ::testing::TestWithParam<Net> {
  protected:
-  void on_both(const std::function<void(NetRank&)>& body) {
+  void on_both(const std::function<void(NetRank&)>& body, size_t num_bytes = kDataBytes) {
     ThreadRanks ranks(2, {.net = GetParam().net, .net_decorations = GetParam().decorations}, {0, 1});
     ranks.on_all([&](int rank) {
-      NetRank self(ranks.comm(rank));
+      NetRank self(ranks.comm(rank), num_bytes);
       body(self);
       EXPECT_TRUE(self.comm.barrier().ok());  // nobody goes while the other still writes to it
     });
@@ -55,12 +55,65 @@ TEST_P(Endpoint, ASignalFollowsItsDataWhateverTheSize) {
   });
 }
 
+// Much is on its way when the signal is posted, which is small and could be there before it. Over several rails it takes
+// the one or the other, by what small puts are before it.
+TEST_P(Endpoint, ASignalFollowsAllEarlierPuts) {
+  constexpr uint64_t kRounds = 12, kPuts = 16, kBytes = 512u << 10, kHalf = kPuts * kBytes, kSmall = 64;
+  const auto body = [&](NetRank& self) {
+    for (uint64_t round = 1; round <= kRounds; ++round) {
+      const uint64_t value = round % 4 == 0 ? 1 << 20 : 1;  // large ones travel as messages
+      if (self.comm.rank() == 0) {
+        std::memset(self.data(), int(round), kHalf);
+        for (uint64_t i = 0; i < kPuts; ++i) {
+          ASSERT_EQ(self.put(self.put_of(kHalf + i * kBytes, i * kBytes, kBytes)), NetPost::kPosted);
+        }
+        for (uint64_t i = 0; i < round % 3; ++i) {
+          ASSERT_EQ(self.put(self.put_of(kHalf + i * kSmall, i * kSmall, kSmall)), NetPost::kPosted);
+        }
+        ASSERT_EQ(self.put(self.put_of(0, 0, 0, int(round), value)), NetPost::kPosted);
+        ASSERT_EQ(self.flush(), NetPost::kPosted);
+      } else {
+        ASSERT_TRUE(self.wait_signal(int(round), value));
+        const uint8_t* begin = self.data() + kHalf;
+        ASSERT_TRUE(std::all_of(begin, begin + kHalf, [&](uint8_t byte) { return byte == round; })) << "round " << round;
+      }
+      ASSERT_TRUE(self.comm.barrier().ok());
+    }
+  };
+  on_both(body, 2 * kHalf);
+}
+
+TEST_P(Endpoint, ACounterGrowsWhenAllOfTheSourceMayBeReused) {
+  constexpr uint64_t kRounds = 4, kHalf = 8u << 20;
+  const auto body = [&](NetRank& self) {
+    uint64_t counter = 0;
+    const auto count = [&] { return std::atomic_ref(counter).load(std::memory_order_acquire); };
+    for (uint64_t round = 1; round <= kRounds; ++round) {
+      if (self.comm.rank() == 0) {
+        std::memset(self.data(), int(round), kHalf);
+        NetPut put = self.put_of(kHalf, 0, kHalf, 0);
+        put.counter = &counter;
+        ASSERT_EQ(self.put(put), NetPost::kPosted);
+        const auto counted = [&] { return self.net.progress(), count() == round; };
+        ASSERT_EQ(wait_until(counted, Deadline::after_ns(30 * kSecond)), WaitResult::kReady);
+        std::memset(self.data(), 0xee, kHalf);
+      } else {
+        ASSERT_TRUE(self.wait_signal(0, round));
+        const uint8_t* begin = self.data() + kHalf;
+        ASSERT_TRUE(std::all_of(begin, begin + kHalf, [&](uint8_t byte) { return byte == round; }));
+      }
+      ASSERT_TRUE(self.comm.barrier().ok());
+    }
+  };
+  on_both(body, 2 * kHalf);
+}
+
 TEST_P(Endpoint, SignalsOfAnyValueAddUp) {
   on_both([](NetRank& self) {
     uint64_t sum = 0, place = 4096;
     for (const uint64_t value : {uint64_t{1}, uint64_t{65535}, uint64_t{65536}, uint64_t{1} << 40, uint64_t{3}}) {
       sum += value;
-      ASSERT_EQ(self.put(self.put_of(0, 0, 0, 5, value)), NetPost::kPosted);          // bare
+      ASSERT_EQ(self.put(self.put_of(99, 0, 0, 5, value)), NetPost::kPosted);         // bare, wherever it says it goes
       ASSERT_EQ(self.put(self.put_of(place += 128, 0, 100, 6, value)), NetPost::kPosted);  // behind data
     }
     EXPECT_TRUE(self.wait_signal(5, sum));
@@ -137,9 +190,16 @@ TEST_P(Endpoint, RefusesPlacesThatDoNotExistAndWorksOn) {
     EXPECT_TRUE(refused([](NetPut& put) { put.from_offset = kDataBytes; }));
     EXPECT_TRUE(refused([](NetPut& put) { put.signal_region = 77; }));
     EXPECT_TRUE(refused([](NetPut& put) { put.signal_offset = kNumSignals * 8; }));
+    // Large enough to be cut in pieces, of which the first would fit.
+    std::memset(self.data(), 0xab, kDataBytes / 2);
+    EXPECT_TRUE(refused([](NetPut& put) {
+      put.num_bytes = kDataBytes / 2;
+      put.to_offset = kDataBytes / 2 + 1;
+    }));
     EXPECT_TRUE(self.net.error().ok()) << self.net.error().to_string();
     ASSERT_TRUE(self.comm.barrier().ok());
     EXPECT_EQ(self.signal(0), 0u) << "nothing of a refused put arrives";
+    EXPECT_EQ(std::count(self.data() + kDataBytes / 2, self.data() + kDataBytes, 0), int64_t(kDataBytes / 2));
     ASSERT_TRUE(self.comm.barrier().ok());
     EXPECT_EQ(self.put(good), NetPost::kPosted);
     EXPECT_TRUE(self.wait_signal(0, 1));

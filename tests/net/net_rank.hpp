@@ -14,10 +14,10 @@ constexpr size_t kNumSignals = 16;
 // One rank's two regions: data, and signals.
 class NetRank {
  public:
-  explicit NetRank(Communicator& comm_of_rank) : comm(comm_of_rank), net(*comm.net()) {
-    data_ = comm.runtime().allocate(kDataBytes).value();
+  explicit NetRank(Communicator& comm_of_rank, size_t num_bytes = kDataBytes) : comm(comm_of_rank), net(*comm.net()) {
+    data_ = comm.runtime().allocate(num_bytes).value();
     signals_ = comm.runtime().allocate(kNumSignals * sizeof(uint64_t)).value();
-    data_id = comm.register_window(data_, kDataBytes).value()->id();
+    data_id = comm.register_window(data_, num_bytes).value()->id();
     signals_id = comm.register_window(signals_, kNumSignals * sizeof(uint64_t)).value()->id();
   }
   uint8_t* data() const { return static_cast<uint8_t*>(data_); }
