@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/checked.hpp"
+#include "base/digest.hpp"
 #include "base/log.hpp"
 #include "coll/exchange.hpp"
 #include "coll/pairs.hpp"
@@ -15,6 +16,8 @@ namespace switchyard::coll {
 namespace {
 
 using HostContext = Context<HostPlatform>;
+
+enum Operation : uint64_t { kAllGather = 1, kBroadcast, kAllReduce, kReduceScatter, kAllToAll, kAllToAllV };
 
 // What a rank stages at a time. Large, to make barriers and messages cheap: with slices of 64 KiB a reduce-scatter
 // takes half as long again as with these, and larger ones gain nothing (docs/collectives.md).
@@ -165,20 +168,29 @@ Status Collectives::describe(const char* name, const Failure& failure) const {
   return Status::remote(text(waited, " for more than ", view_.comm.timeout_ns / kMillisecond, " ms"));
 }
 
-// Kernel: Status(HostContext&); the Status is of what ends nothing, the context has what does.
+// On one node the ranks all know, and go on with the next operation; between nodes something may be on its way already.
+Status Collectives::describe_disagreement(const char* name, int rank) const {
+  return Status::invalid_usage(text(name, ": rank ", rank, " calls another collective than rank ", comm_.rank(),
+                                    ", or the same one with another count, type, reduction or root: nothing was exchanged, results are not to be used"));
+}
+
+// Kernel: Status(HostContext&); the Status is of what ends nothing, the context has what does. `what`: all that ranks must agree on.
 template <class Kernel>
-Status Collectives::post(const char* name, StreamRef stream, Kernel kernel) {
+Status Collectives::post(const char* name, std::initializer_list<uint64_t> what, StreamRef stream, Kernel kernel) {
   SWITCHYARD_TRY(first_failure());
   if (comm_.aborted()) return Status::remote(text(name, ": the communicator was aborted"));
   SWITCHYARD_TRY(comm_.runtime().order_after(stream, last_stream_));
   SWITCHYARD_TRY(
-      static_cast<Stream*>(stream.handle)->post([this, name, kernel = std::move(kernel)](Stream& self) mutable {
+      static_cast<Stream*>(stream.handle)->post([this, name, about = digest(what), kernel = std::move(kernel)](Stream& self) mutable {
         if (const Status earlier = first_failure(); !earlier.ok()) return self.fail(earlier);
         const HostPlatform platform;
-        HostContext context(platform, view_);
+        HostContext context(platform, view_, about);
         const Status fault = kernel(context);
-        if (context.failure().status != GinStatus::kOk) {
-          const Status why = describe(name, context.failure());
+        const bool disagrees = context.disagrees() >= 0;
+        if (disagrees && context.one_node()) {
+          self.fail(describe_disagreement(name, context.disagrees()));
+        } else if (disagrees || context.failure().status != GinStatus::kOk) {
+          const Status why = disagrees ? describe_disagreement(name, context.disagrees()) : describe(name, context.failure());
           end(why);
           comm_.report_async_error(why);
           self.fail(why);
@@ -201,7 +213,7 @@ Status Collectives::check(const void* in, const void* out, size_t num_elements, 
 
 Status Collectives::all_gather(const void* in, void* out, size_t num_elements, DType dtype, StreamRef stream) {
   SWITCHYARD_TRY(check(in, out, num_elements, dtype));
-  return post("all-gather", stream, [=](HostContext& c) {
+  return post("all-gather", {kAllGather, num_elements, uint64_t(dtype)}, stream, [=](HostContext& c) {
     coll::all_gather(c, static_cast<const char*>(in), static_cast<char*>(out), num_elements * dtype_bytes(dtype));
     return Status();
   });
@@ -212,7 +224,7 @@ Status Collectives::broadcast(const void* in, void* out, size_t num_elements, DT
     return Status::invalid_argument(text("root is ", root, ", allowed 0..", comm_.num_ranks() - 1));
   }
   SWITCHYARD_TRY(check(comm_.rank() == root ? in : out, out, num_elements, dtype));
-  return post("broadcast", stream, [=](HostContext& c) {
+  return post("broadcast", {kBroadcast, num_elements, uint64_t(dtype), uint64_t(root)}, stream, [=](HostContext& c) {
     coll::broadcast(c, static_cast<const char*>(in), static_cast<char*>(out), num_elements * dtype_bytes(dtype), root);
     return Status();
   });
@@ -222,7 +234,7 @@ Status Collectives::all_reduce(const void* in, void* out, size_t num_elements, D
                                StreamRef stream) {
   SWITCHYARD_TRY(check(in, out, num_elements, dtype));
   SWITCHYARD_TRY(check_reduction(in, out, dtype, op));
-  return post("all-reduce", stream, [=](HostContext& c) {
+  return post("all-reduce", {kAllReduce, num_elements, uint64_t(dtype), uint64_t(op)}, stream, [=](HostContext& c) {
     coll::all_reduce(c, static_cast<const char*>(in), static_cast<char*>(out), num_elements, {dtype, op, 1});
     return Status();
   });
@@ -232,7 +244,7 @@ Status Collectives::reduce_scatter(const void* in, void* out, size_t num_element
                                    StreamRef stream) {
   SWITCHYARD_TRY(check(in, out, num_elements, dtype));
   SWITCHYARD_TRY(check_reduction(in, out, dtype, op));
-  return post("reduce-scatter", stream, [=](HostContext& c) {
+  return post("reduce-scatter", {kReduceScatter, num_elements, uint64_t(dtype), uint64_t(op)}, stream, [=](HostContext& c) {
     coll::reduce_scatter(c, static_cast<const char*>(in), static_cast<char*>(out), num_elements, {dtype, op, 1});
     return Status();
   });
@@ -240,7 +252,7 @@ Status Collectives::reduce_scatter(const void* in, void* out, size_t num_element
 
 Status Collectives::all_to_all(const void* in, void* out, size_t num_elements, DType dtype, StreamRef stream) {
   SWITCHYARD_TRY(check(in, out, num_elements, dtype));
-  return post("all-to-all", stream, [=](HostContext& c) {
+  return post("all-to-all", {kAllToAll, num_elements, uint64_t(dtype)}, stream, [=](HostContext& c) {
     const uint64_t num_bytes = num_elements * dtype_bytes(dtype);
     coll::all_to_all(c, static_cast<const char*>(in), static_cast<char*>(out), num_bytes, EvenPlan{num_bytes});
     return Status();
@@ -262,7 +274,7 @@ Status Collectives::all_to_all_v(const void* in, std::span<const Part> sent, voi
     return Status::invalid_argument(text("rank ", mine, " sends itself ", sent[mine].num_elements,
                                          " elements and expects ", received[mine].num_elements));
   }
-  return post("all-to-all-v", stream, [=, tables = std::move(tables)](HostContext& c) {
+  return post("all-to-all-v", {kAllToAllV, uint64_t(dtype)}, stream, [=, tables = std::move(tables)](HostContext& c) {
     const bool ran = coll::all_to_all_v(c, static_cast<const char*>(in), static_cast<char*>(out), tables->sent.data(),
                                         tables->expected.data(), tables->told.data(), tables->heard.data());
     return ran ? disagreement(*tables, c.rank(), width) : Status();
@@ -292,7 +304,7 @@ Status Collectives::send_and_receive(std::span<const PairCall> calls, StreamRef 
   };
   std::stable_sort(transfers->begin(), transfers->end(),
                    [&](const Transfer& a, const Transfer& b) { return turn(a) < turn(b); });
-  return post("send/receive", stream, [transfers = std::move(transfers)](HostContext& c) {
+  return post("send/receive", {}, stream, [transfers = std::move(transfers)](HostContext& c) {
     if (!PairTransfers<HostPlatform>(c, transfers->data(), int(transfers->size())).run()) return Status();
     for (const Transfer& transfer : *transfers) {
       if (transfer.is_send || transfer.num_coming == transfer.num_bytes) continue;

@@ -73,7 +73,8 @@ class Collectives {
   explicit Collectives(Communicator& comm) : comm_(comm) {}
   Status check(const void* in, const void* out, size_t num_elements, DType dtype) const;
   template <class Kernel>
-  Status post(const char* name, StreamRef stream, Kernel kernel);
+  Status post(const char* name, std::initializer_list<uint64_t> what, StreamRef stream, Kernel kernel);
+  Status describe_disagreement(const char* name, int rank) const;
   Status describe(const char* name, const Failure& failure) const;
   Status first_failure() const;
   void end(const Status& why);

@@ -7,6 +7,7 @@
 //   partials [node][message]               what other nodes' sums of my share are
 //   pairs    [sender][message]             what was sent to me alone (pairs.hpp)
 //   departed [receiver][message]           what I sent to one rank of another node
+//   about    [bank]                        a word for the ranks of my node: which operation I am in
 //
 // A bank is written in one step of the pipeline, read in the next and free in the one after: two are enough
 // (pipeline.hpp). A receiver has room for kDepth messages of each sender, who waits for word that the oldest was read.
@@ -57,9 +58,10 @@ struct Layout {
   SWITCHYARD_HD uint64_t pair_departure(int receiver, uint64_t message) const {
     return pair_inbox(num_ranks, 0) + (uint64_t(receiver) * kDepth + message % kDepth) * (kLine + pair_bytes);
   }
-  SWITCHYARD_HD uint64_t num_bytes() const {
-    return num_nodes == 1 ? pair_inbox(num_ranks, 0) : pair_departure(num_ranks, 0);
+  SWITCHYARD_HD uint64_t about(int bank) const {
+    return (num_nodes == 1 ? pair_inbox(num_ranks, 0) : pair_departure(num_ranks, 0)) + uint64_t(bank) * kLine;
   }
+  SWITCHYARD_HD uint64_t num_bytes() const { return about(kNumBanks); }
 
   // Words of mine. Messages are counted, for ever, by rail and rank.
   enum Count : int32_t {

@@ -5,6 +5,9 @@
 // What is written in a step is read in the next and may be overwritten in the one after that, so everything has two
 // banks, which alternate with the barriers and from operation to operation. All ranks pass the same barriers in the
 // same order: the first failure ends that, and the collectives of this communicator with it.
+//
+// Every operation has a barrier, and with the first one the ranks of a node learn whether they are in the same operation. If not, all of
+// them know, and leave it there: on one node nothing is lost but the operation.
 #pragma once
 #include "coll/layout.hpp"
 #include "switchyard/device/barrier.hpp"
@@ -29,9 +32,11 @@ struct Failure {
 template <class P>
 class Context {
  public:
-  SWITCHYARD_DEVICE Context(const P& platform, const View& view)
+  // `about`: a digest of what all ranks have to agree on.
+  SWITCHYARD_DEVICE Context(const P& platform, const View& view, uint64_t about)
       : p(platform),
         v(view),
+        about_(about),
         barrier_(platform, view.comm, 0),
         epoch_(platform.load_relaxed(&view.words[view.layout.epoch_word()])) {}
   Context(const Context&) = delete;
@@ -48,6 +53,7 @@ class Context {
   SWITCHYARD_DEVICE int previous_bank() const { return int((epoch_ + 1) % kNumBanks); }
 
   SWITCHYARD_DEVICE bool meet() {
+    if (!met_) p.write(about_of(rank()), about_);
     p.drain();
     switch (barrier_.lsa()) {
       case BarrierResult::kOk: break;
@@ -56,9 +62,13 @@ class Context {
       case BarrierResult::kAborted: return fail(GinStatus::kAborted, Waiting::kNode, barrier_.missing());
       case BarrierResult::kFailed: return fail(GinStatus::kFailed, Waiting::kNode, barrier_.missing());
     }
+    if (!met_) look_who_disagrees();
+    met_ = true;
     p.store_relaxed(&v.words[v.layout.epoch_word()], ++epoch_);
-    return true;
+    return disagrees_ < 0;
   }
+  // A rank of this node that is in another operation, -1 none.
+  SWITCHYARD_DEVICE int disagrees() const { return disagrees_; }
 
   SWITCHYARD_DEVICE void count_sent(uint64_t num_bytes) {
     uint64_t* const word = &v.words[v.layout.bytes_word()];
@@ -73,15 +83,28 @@ class Context {
   }
 
  private:
+  SWITCHYARD_DEVICE uint64_t* about_of(int of_rank) const {
+    return reinterpret_cast<uint64_t*>(v.window.lsa(v.layout.about(bank()), of_rank));
+  }
+  SWITCHYARD_DEVICE void look_who_disagrees() {
+    for (int member = 0; member < v.comm.lsa.num_ranks; ++member) {
+      const int peer = v.comm.lsa.world_rank(member);
+      if (p.read(about_of(peer)) != about_) disagrees_ = peer;
+    }
+  }
+
+  const uint64_t about_;
   Barrier<P> barrier_;
   uint64_t epoch_;
+  bool met_ = false;
+  int disagrees_ = -1;
   Failure failure_;
 };
 
 // Runs phase j of piece i in step i + j. Phases: bool(uint64_t piece); false ends everything.
 template <class P, class... Phases>
 SWITCHYARD_DEVICE bool in_steps(Context<P>& c, uint64_t num_pieces, Phases... phases) {
-  if (num_pieces == 0) return true;
+  if (num_pieces == 0) return c.meet();
   for (uint64_t step = 0; step < num_pieces + sizeof...(phases) - 1; ++step) {
     if (step > 0 && !c.meet()) return false;
     uint64_t phase_idx = 0;

@@ -9,8 +9,8 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
-#include <initializer_list>
 
+#include "base/digest.hpp"
 #include "switchyard/device/comm.hpp"
 #include "switchyard/platform/hd.hpp"
 
@@ -49,13 +49,6 @@ struct PeerLine {
 static_assert(sizeof(PeerLine) == 128 && offsetof(PeerLine, arrival) == 32 && offsetof(PeerLine, done) == 56);
 
 constexpr uint32_t kRowsInPlace = 1;  // token rows went straight to your output window; the inbox has headers only
-
-// Mixes numbers into one; equal ones give equal words, others hardly ever.
-SWITCHYARD_HD uint64_t digest(std::initializer_list<uint64_t> parts) {
-  uint64_t mixed = 0;
-  for (const uint64_t part : parts) mixed = (mixed ^ part) * 0x9e3779b97f4a7c15u + 1;
-  return mixed;
-}
 
 struct ControlLayout {
   static constexpr size_t kLineStride = 128;  // two cache lines: the adjacent-line prefetcher pairs them

@@ -109,6 +109,7 @@ Status HtHandle::dispatch(const DispatchArgs& args, StreamRef stream) {
   HtOp op = base_op(HtKind::kDispatch, args.tokens.sizes[0]);
   op.backward = args.direction == PassDirection::kBackward;
   op.global_ids = args.layout_info.id_kind == IdKind::kGlobal;
+  op.dtype = args.tokens.dtype;
   op.token_bytes = uint32_t(args.tokens.row_bytes());
   op.scale_bytes = args.scales.present() ? uint32_t(args.scales.row_bytes()) : 0;
   op.tokens = static_cast<const char*>(args.tokens.data);

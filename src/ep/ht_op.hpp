@@ -73,7 +73,7 @@ struct HtOp {
   int32_t alignment;        // route, expert-major: rows of an expert are padded to a multiple
   int32_t global_ids;       // dispatch, flat: report global instead of local expert ids
   int32_t in_place;         // dispatch: peers write my output window; combine: they read my input window
-  DType dtype;              // combine
+  DType dtype;              // of rows
   uint32_t num_elements;    // combine: of a row
   uint32_t token_bytes;     // of a row
   uint32_t scale_bytes;

@@ -86,7 +86,7 @@ class LlContext : public PeerContext<P> {
   SWITCHYARD_DEVICE static uint64_t about_of(const P& p, const LlOp& op) {
     const uint64_t dispatch = op.kind == LlKind::kCombine ? p.read(dispatch_tag_of(op)) : 0;
     return digest({dispatch, uint64_t(op.kind), uint64_t(op.token_bytes), uint64_t(op.scale_bytes), uint64_t(op.topk),
-                   uint64_t(op.expert_major)});
+                   uint64_t(op.expert_major), uint64_t(op.dtype)});
   }
   SWITCHYARD_DEVICE static uint64_t* dispatch_tag_of(const LlOp& op) {
     const LlRecord record{op.group.num_ranks, op.group.max_tokens, op.topk};

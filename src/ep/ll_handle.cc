@@ -72,6 +72,7 @@ Status LlHandle::update(const Tensor& topk_idx, const LayoutInfo& /*info*/, Stre
   SWITCHYARD_ASSIGN(const DispatchShape shape, validate_dispatch(*this, args));
   LlOp op = base_op();
   op.kind = LlKind::kDispatch;
+  op.dtype = args.tokens.dtype;
   op.quant = args.quant == DispatchQuant::kFusedFp8 ? LlQuant::kFusedFp8
              : args.quant == DispatchQuant::kForward ? LlQuant::kForward
                                                       : LlQuant::kNone;

@@ -101,7 +101,7 @@ struct LlOp {
   int32_t indices_are_64;
   int32_t global_ids;    // rank-major: report global instead of local expert ids
   int32_t round_scales;  // fused FP8
-  DType dtype;           // combine
+  DType dtype;           // of rows
   uint32_t num_elements; // of a row in `dtype` (combine) or BF16 input (fused FP8)
   uint32_t token_bytes;  // of a token row as it travels
   uint32_t scale_bytes;  // of a scale row as it travels

@@ -57,6 +57,61 @@ TEST(CollectiveErrors, WhatCannotBeIsRefusedAndLeavesEverythingAsItWas) {
   });
 }
 
+// Rank 2 does what the others don't: with another count (none, more than goes at a time), type, reduction or root, or something else.
+TEST(CollectiveErrors, RanksOfANodeThatDisagreeAreAllToldAndGoOn) {
+  constexpr size_t kMany = 600'000;
+  CollRanks ranks(Nodes{"", {0, 0, 0}});
+  std::vector<std::vector<float>> memory(3, std::vector<float>(3 * kMany));
+  const auto call = [&](int rank, int variation) {
+    coll::Collectives& c = ranks[rank];
+    const StreamRef stream = ranks.stream_ref(rank);
+    float* const data = memory[size_t(rank)].data();
+    const auto sum = [&](size_t count, DType dtype = DType::kFloat32, ReduceOp op = ReduceOp::kSum) {
+      return c.all_reduce(data, data, count, dtype, op, stream);
+    };
+    const bool apart = rank == 2;
+    switch (variation) {
+      case 0: return sum(apart ? 4 : 8);
+      case 1: return sum(apart ? 0 : 8);
+      case 2: return sum(apart ? kMany : 8);
+      case 3: return sum(4, apart ? DType::kInt32 : DType::kFloat32);
+      case 4: return sum(4, DType::kFloat32, apart ? ReduceOp::kMax : ReduceOp::kSum);
+      case 5: return c.broadcast(data, data, kMany, DType::kFloat32, apart ? 1 : 0, stream);
+      case 6: return apart ? sum(4) : c.all_gather(data, data, 4, DType::kFloat32, stream);
+      case 7: return apart ? sum(kMany) : c.reduce_scatter(data, data, kMany, DType::kFloat32, ReduceOp::kSum, stream);
+      default: return apart ? c.all_to_all(data, data, 4, DType::kFloat32, stream) : sum(4);
+    }
+  };
+  ranks.on_all([&](int rank) {
+    for (int variation = 0; variation < 9; ++variation) {
+      expect_posted(call(rank, variation));
+      const Status status = ranks.finish(rank);
+      EXPECT_EQ(status.code(), Code::kInvalidUsage) << variation << ": " << status.to_string();
+      EXPECT_NE(status.message().find(rank == 2 ? "rank 1 calls another" : "rank 2 calls another"), std::string::npos)
+          << variation << ": " << status.to_string();
+      std::vector<float> one(3, float(rank));
+      expect_posted(
+          ranks[rank].all_reduce(one.data(), one.data(), 3, DType::kFloat32, ReduceOp::kSum, ranks.stream_ref(rank)));
+      ranks.expect_finished(rank);
+      EXPECT_EQ(one[2], 3.0f) << variation;
+    }
+  });
+}
+
+TEST(CollectiveErrors, BetweenNodesADisagreementEndsTheCollectives) {
+  CollRanks ranks(Nodes{"", {0, 0, 1}}, kSmallStage, {.timeout_ns = kShortLimit});
+  ranks.on_all([&](int rank) {
+    std::vector<float> data(8);
+    expect_posted(ranks[rank].all_reduce(data.data(), data.data(), rank == 1 ? 4 : 8, DType::kFloat32, ReduceOp::kSum,
+                                         ranks.stream_ref(rank)));
+    const Status status = ranks.finish(rank);
+    EXPECT_FALSE(status.ok()) << rank;
+    if (rank < 2) {
+      EXPECT_NE(status.message().find(text("rank ", 1 - rank, " calls another")), std::string::npos) << status.to_string();
+    }
+  });
+}
+
 TEST(CollectiveErrors, ReceiversSayThatOthersSendAnotherNumberAndGoOn) {
   for (const Nodes& nodes : {Nodes{"", {0, 0, 0}}, Nodes{"", {0, 1, 1}}}) {
     CollRanks ranks(nodes);
