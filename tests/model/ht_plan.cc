@@ -109,7 +109,7 @@ std::vector<int32_t> HtPlan::record(int rank, uint64_t tag) const {
   const ep::HtRecord at = layout(rank);
   std::vector<int32_t> words(at.num_words());
   uint64_t mask = 0;
-  for (int peer = 0; peer < c_.num_ranks(); ++peer) mask = ep::digest({mask, 0});
+  for (int peer = 0; peer < c_.num_ranks(); ++peer) mask = digest({mask, 0});
   mask |= 1;  // as HtContext::mask_digest() has it where nobody is masked
   std::memcpy(&words[at.plan_tag()], &tag, sizeof tag);
   std::memcpy(&words[at.mask()], &mask, sizeof mask);
