@@ -29,6 +29,8 @@ struct StreamRef {
 // An in-order queue with its own worker thread: what a CUDA stream is, on a CPU.
 class HostStream {
  public:
+  static constexpr uint64_t kCapacity = 256;  // tasks that wait; who posts more waits for the first of them
+
   HostStream();
   ~HostStream();
   HostStream(HostStream&&) noexcept;

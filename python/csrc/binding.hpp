@@ -151,6 +151,8 @@ class PyStream {
     std::shared_ptr<const void> alive;
   };
   virtual Target target() const = 0;
+  // BLOCKING  until an operation can be posted without waiting.
+  virtual void make_room() = 0;
   // The objects stay alive until everything posted so far has run. REQUIRES  the GIL.
   virtual void hold(std::vector<py::object> objects) = 0;
   // BLOCKING  until everything posted so far has run; throws what failed since the last time. No limit: operations have
@@ -168,18 +170,14 @@ class PyHostStream final : public PyStream {
 
   const std::shared_ptr<HostStream>& share() const { return stream_.share(); }
   Target target() const override { return {*share(), share()}; }
+  void make_room() override;
   void hold(std::vector<py::object> objects) override;
   void synchronize(std::optional<double> timeout_s) override;
   bool idle() const override { return stream_.closed() || stream_->num_completed() == stream_->num_posted(); }
-  void close() override {
-    {
-      const Released released;
-      stream_.reset();
-    }
-    held_.clear();
-  }
+  void close() override;
 
  private:
+  void wait_until_completed(uint64_t goal, std::optional<double> timeout_s);
   void release_finished();
 
   struct Held {
@@ -198,6 +196,7 @@ class PyCudaStream final : public PyStream {
       : comm_(comm.share()), stream_{reinterpret_cast<void*>(stream)} {}  // NOLINT: a handle's number
 
   Target target() const override { return {stream_, nullptr}; }
+  void make_room() override {}  // CUDA's own queue
   void hold(std::vector<py::object> /*objects*/) override {}
   void synchronize(std::optional<double> timeout_s) override;
   bool idle() const override { return comm_->wait_for(stream_, 0); }

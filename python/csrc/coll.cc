@@ -18,6 +18,7 @@ void post(const PyTensor& in, const PyTensor& out, PyStream& stream, Call call) 
   if (!out.writable) throw Error(Status::invalid_argument("out is read-only"));
   expect_on(DeviceKind::kHost, in, "x");  // collectives run on CPUs today
   expect_on(DeviceKind::kHost, out, "out");
+  stream.make_room();
   {
     const PyStream::Target target = stream.target();
     const Released released;

@@ -49,18 +49,40 @@ void wait_in_slices(std::optional<double> timeout_s, const Wait& wait, const std
 
 }  // namespace
 
-void PyHostStream::synchronize(std::optional<double> timeout_s) {
+void PyHostStream::wait_until_completed(uint64_t goal, std::optional<double> timeout_s) {
   const std::shared_ptr<HostStream> shared = stream_.share();
   HostStream& stream = *shared;
-  const uint64_t goal = stream.num_posted();
+  if (stream.num_completed() >= goal) return;
+  // Until everything has run, or for a millisecond: room may be there earlier.
+  const uint64_t most_ns = goal < stream.num_posted() ? 1'000'000 : ~uint64_t{0};
   const auto wait = [&](uint64_t timeout_ns) {
-    stream.wait_for(timeout_ns);
+    stream.wait_for(std::min(timeout_ns, most_ns));
     return stream.num_completed() >= goal;
   };
   const auto missing = [&] { return text(goal - stream.num_completed(), " of the stream's tasks have not run"); };
-  if (stream.num_completed() < goal) wait_in_slices(timeout_s, wait, missing);
+  wait_in_slices(timeout_s, wait, missing);
+}
+
+void PyHostStream::make_room() {
+  constexpr uint64_t kTasks = 8;  // more than an operation has
+  const uint64_t posted = stream_->num_posted();
+  if (posted + kTasks > HostStream::kCapacity) wait_until_completed(posted + kTasks - HostStream::kCapacity, {});
+}
+
+void PyHostStream::synchronize(std::optional<double> timeout_s) {
+  const std::shared_ptr<HostStream> shared = stream_.share();
+  wait_until_completed(shared->num_posted(), timeout_s);
   if (!stream_.closed()) release_finished();  // another thread may have closed it meanwhile
-  if (const Status failed = stream.take_error(); !failed.ok()) throw Error(failed);
+  if (const Status failed = shared->take_error(); !failed.ok()) throw Error(failed);
+}
+
+void PyHostStream::close() {
+  if (!idle()) wait_until_completed(stream_->num_posted(), {});
+  {
+    const Released released;
+    stream_.reset();
+  }
+  held_.clear();
 }
 
 void PyCudaStream::synchronize(std::optional<double> timeout_s) {

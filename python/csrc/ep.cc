@@ -47,7 +47,7 @@ class Arguments {
 class PyHandle {
  public:
   PyHandle(const PyComm& comm, const PyGroup& group, int layout, int topk, size_t expert_alignment, MaybeTensor memory)
-      : device_(comm->device().kind), eager_(group->is_eager()), memory_(memory.owner) {
+      : device_(comm->device().kind), end_early_(aborting(comm)), eager_(group->is_eager()), memory_(memory.owner) {
     HandleConfig config;
     config.expert_alignment = expert_alignment;
     if (const Tensor& given = memory.tensor; given.present()) {
@@ -159,9 +159,10 @@ class PyHandle {
 
   // BLOCKING  while operations of the group are running.
   void close() {
-    {
-      const Released released;
+    if (!handle_->closed()) {
+      const auto last = std::make_shared<std::shared_ptr<EpHandle>>(handle_->share());
       handle_->reset();
+      interruptible([last] { last->reset(); }, end_early_);
     }
     topk_idx_ = memory_ = py::none();
     staged_.clear();
@@ -170,6 +171,7 @@ class PyHandle {
  private:
   template <class Call>
   void post(PyStream& stream, Call call) {
+    stream.make_room();
     const std::shared_ptr<EpHandle> handle = handle_->share();
     const PyStream::Target target = stream.target();
     const Released released;
@@ -182,6 +184,7 @@ class PyHandle {
   }
 
   const DeviceKind device_;
+  const std::function<void()> end_early_;
   const bool eager_;
   py::object memory_;
   py::object topk_idx_ = py::none();

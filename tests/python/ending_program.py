@@ -31,10 +31,26 @@ def wait_in(comm, what):
     moe, dispatch = make(comm, "ht" if what == "dispatch_ht" else "ll")
     comm.all_reduce(numpy.ones(1))
     stream = switchyard.Stream()
+
+    def queue(num_operations=1):
+        for _ in range(num_operations):
+            comm.all_reduce(numpy.ones(1), stream=stream)
+
+    def close_handle():
+        handle = switchyard.Handle(moe.group, switchyard.Layout.EXPERT_MAJOR, 1)
+        handle.update(numpy.zeros((1, 1), numpy.int64))
+        rows = numpy.zeros((1, moe.group.rows_per_expert, 8), numpy.float32)
+        inputs, outputs = switchyard.DispatchInputs(tokens=rows[0, :1].copy()), switchyard.DispatchOutputs(tokens=rows)
+        handle.dispatch(inputs, outputs, layout_info=switchyard.LayoutInfo(expert_counters=numpy.zeros(1, numpy.int32)))
+        handle.close()
+
     calls = {
         "dispatch_ll": dispatch,
         "dispatch_ht": dispatch,
-        "stream": lambda: (comm.all_reduce(numpy.ones(1), stream=stream), stream.synchronize()),
+        "stream": lambda: (queue(), stream.synchronize()),
+        "full_stream": lambda: queue(1000),
+        "close_stream": lambda: (queue(), stream.close()),
+        "close_handle": close_handle,
         "all_reduce": lambda: comm.all_reduce(numpy.ones(1)),
         "barrier": comm.barrier,
         "split": lambda: comm.split(0),

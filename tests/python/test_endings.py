@@ -59,7 +59,21 @@ def interrupt(process):
 
 
 @pytest.mark.parametrize(
-    "what", ["dispatch_ll", "dispatch_ht", "stream", "all_reduce", "barrier", "split", "group", "memory", "close"]
+    "what",
+    [
+        "dispatch_ll",
+        "dispatch_ht",
+        "stream",
+        "full_stream",
+        "close_stream",
+        "close_handle",
+        "all_reduce",
+        "barrier",
+        "split",
+        "group",
+        "memory",
+        "close",
+    ],
 )
 def test_ctrl_c_ends_a_wait(ranks, what):
     interrupt(ranks("wait:" + what)[0])

@@ -24,6 +24,7 @@
 #include "base/clock.hpp"
 #include "platform/host/pin.hpp"
 #include "switchyard/status.hpp"
+#include "switchyard/stream.hpp"
 
 namespace switchyard {
 
@@ -38,7 +39,7 @@ struct StreamOptions {
 
 class Stream {
  public:
-  static constexpr size_t kCapacity = 256;
+  static constexpr size_t kCapacity = HostStream::kCapacity;
   static constexpr size_t kMaxTaskBytes = 496;  // with its two pointers a slot is 512 bytes: eight cache lines
 
   static Result<std::unique_ptr<Stream>> create(StreamOptions options = {});
