@@ -25,6 +25,7 @@ from switchyard import (
     MoE,
     RemoteError,
     SwitchyardError,
+    Tensor,
 )
 from threads import on_ranks
 
@@ -113,6 +114,56 @@ def test_an_unused_handle_and_stream_go_only_when_nothing_runs():
         group.close()
 
     on_ranks(2, body)
+
+
+def num_threads():
+    return len(os.listdir("/proc/self/task"))
+
+
+def test_streams_that_are_used_once_go():
+    def body(comm):
+        with small_moe(comm) as moe:
+            before = num_threads()
+            for _ in range(200):
+                comm.all_reduce(numpy.ones(1), stream=switchyard.Stream())
+                moe.group._note(switchyard.Stream())
+            comm.stream.synchronize()
+            round_trip(comm, moe)
+            assert num_threads() < before + 20
+
+    on_ranks(1, body)
+
+
+def test_rows_are_given_out_again_when_nobody_sees_them():
+    def body(comm):
+        with small_moe(comm) as moe:
+            x, idx, weights = batch(comm)
+
+            def dispatch():
+                return moe.dispatch(x, idx, weights)[0].tokens
+
+            addresses = {dispatch().ctypes.data for _ in range(20)}
+            assert len(addresses) == 1
+            for keep in (
+                lambda rows: rows,
+                lambda rows: rows[1:],
+                lambda rows: rows[1:][:1].view(numpy.uint8)[0, 3:],
+                lambda rows: memoryview(rows),
+                lambda rows: numpy.asarray(memoryview(rows)),
+                lambda rows: Tensor(rows),
+                lambda rows: iter(rows),
+            ):
+                rows = dispatch()
+                address, seen = rows.ctypes.data, keep(rows)
+                del rows
+                others = [dispatch() for _ in range(12)]
+                assert address not in [other.ctypes.data for other in others]
+                assert len({other.ctypes.data for other in others}) == len(others)
+                del others, seen
+            rows = [dispatch() for _ in range(4)]
+            assert all((one[: len(x)] == x).all() for one in rows)
+
+    on_ranks(1, body)
 
 
 def test_closed_objects_say_so():
@@ -246,6 +297,19 @@ def test_an_exception_in_a_with_block_is_what_one_sees_and_ends_the_others():
     with pytest.raises((KeyError, RemoteError)):
         on_ranks(2, body)
     assert time.monotonic() - begin < 5
+
+
+def test_a_stream_that_goes_in_a_forked_child_goes_quietly(capfd):
+    stream = switchyard.Stream()
+    child = os.fork()
+    if child == 0:
+        try:
+            del stream
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert capfd.readouterr().err == ""
+    stream.synchronize()
 
 
 def test_a_forked_child_leaves_everything_alone():
