@@ -223,7 +223,9 @@ class Communicator(Closable):
         return self._cuda_streams[handle]
 
     def split(self, color: int, key: int = 0) -> "Communicator":
-        """Collective. The ranks of one colour, ordered by (key, rank), as a communicator of their own."""
+        """Collective. The ranks of one colour, ordered by (key, rank), as a communicator of their own, which lives as long
+        as it is not closed, whatever becomes of this one.
+        """
         return Communicator(self._core.split(_int32("color", color), _int32("key", key)))
 
     def barrier(self) -> None:

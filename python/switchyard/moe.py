@@ -42,7 +42,8 @@ from .tensor import Tensor, as_tensor, dtype_bytes, dtype_name
 _MODES = {"ll": Algorithm.LOW_LATENCY, "ht": Algorithm.HIGH_THROUGHPUT}
 #: What experts' results can be summed up in.
 DTYPES = ("float32", "float16", "bfloat16")
-_ROW_UNIT = 16  # bytes that rows are a multiple of
+# Of a group: bytes that rows are a multiple of, the most of them, the most experts, and tokens of a rank.
+_ROW_UNIT, _MOST_ROW_BYTES, _MOST = 16, 1 << 24, 1 << 20
 _BACKWARD_DISPATCH = DispatchConfig(pass_direction=PassDir.BWD)
 _NONE = _core.ABSENT
 _BACKWARD_COMBINE = CombineConfig(pass_direction=PassDir.BWD)
@@ -192,13 +193,14 @@ class MoE(Closable):
         self.dtype = dtype_name(dtype)
         if self.dtype not in DTYPES:
             checks.refuse("dtype", dtype, "one of " + ", ".join(DTYPES))
-        experts = checks.whole("experts", experts, 1, checks.INT32_MAX)
+        experts = checks.whole("experts", experts, 1, _MOST)
         topk = checks.whole("topk", topk, 1, experts)
-        max_tokens = checks.whole("max_tokens", max_tokens, 1, checks.INT32_MAX)
-        row_elements = _ROW_UNIT // dtype_bytes(self.dtype)
-        hidden = checks.whole("hidden", hidden, 1, checks.UINT32_MAX // dtype_bytes(self.dtype))
-        if hidden % row_elements:
-            checks.refuse("hidden", hidden, "a multiple of %d: rows are multiples of 16 bytes" % row_elements)
+        max_tokens = checks.whole("max_tokens", max_tokens, 1, _MOST)
+        element_bytes = dtype_bytes(self.dtype)
+        hidden = checks.whole("hidden", hidden, 1, _MOST_ROW_BYTES // element_bytes)
+        if hidden * element_bytes % _ROW_UNIT:
+            must = "a multiple of %d: rows are multiples of %d bytes" % (_ROW_UNIT // element_bytes, _ROW_UNIT)
+            checks.refuse("hidden", hidden, must)
         timeout_ns = checks.seconds("timeout", timeout) * 1e9
         if timeout_ns > checks.INT64_MAX:
             checks.refuse("timeout", timeout, "below 9e9 seconds")
@@ -213,7 +215,7 @@ class MoE(Closable):
                 algorithm=_MODES[self.mode],
                 num_experts=experts,
                 max_dispatch_tokens_per_rank=max_tokens,
-                max_token_bytes=hidden * dtype_bytes(self.dtype),
+                max_token_bytes=hidden * element_bytes,
                 num_topk=topk,
                 timeout_ns=int(timeout_ns),
             ),

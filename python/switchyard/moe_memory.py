@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import weakref
-from typing import Any, List, Optional
+from typing import Any, Callable, List
 
 import numpy
 
@@ -24,24 +24,17 @@ class _Owner(numpy.ndarray):  # type: ignore[type-arg]  # of NumPy 2 it has othe
 class _Block:
     """Memory for rows, given out to one user at a time."""
 
-    __slots__ = ("_memory", "_num_rows", "_given")
+    __slots__ = ("memory", "num_rows", "given")
 
     def __init__(self, num_rows: int, row_bytes: int) -> None:
-        self._memory = _Owner(num_rows * row_bytes, numpy.uint8)
-        self._num_rows = num_rows
-        self._given: Optional["weakref.ref[Any]"] = None
-
-    @property
-    def in_use(self) -> bool:
-        """Is the array that was given out alive? It is while anybody sees the memory."""
-        return self._given is not None and self._given() is not None
-
-    def holds(self, num_rows: int) -> bool:
-        return self._num_rows >= num_rows
+        self.memory = _Owner(num_rows * row_bytes, numpy.uint8)
+        self.num_rows = num_rows
+        #: The array that was given out last, or None: it is alive while anybody sees the memory.
+        self.given: Callable[[], Any] = lambda: None
 
     def give(self, num_rows: int, hidden: int, dtype: "numpy.dtype[Any]") -> Any:
-        array: Any = numpy.ndarray((num_rows, hidden), dtype, self._memory)
-        self._given = weakref.ref(array)
+        array: Any = numpy.ndarray((num_rows, hidden), dtype, self.memory)
+        self.given = weakref.ref(array)
         return array
 
 
@@ -63,11 +56,11 @@ class HostMemory:
 
     def rows(self, like: Tensor, num_rows: int) -> Any:
         for block in self._blocks:
-            if block.holds(num_rows) and not block.in_use:
+            if block.num_rows >= num_rows and block.given() is None:
                 return block.give(num_rows, self._hidden, self._dtype)
         # A little larger than asked for; those that are too small now are given up.
         made = _Block(num_rows + num_rows // 4, self._row_bytes)
-        self._blocks = [block for block in self._blocks if block.in_use][-self._KEPT :] + [made]
+        self._blocks = [block for block in self._blocks if block.given() is not None][-self._KEPT :] + [made]
         return made.give(num_rows, self._hidden, self._dtype)
 
     def numbers(self, like: Tensor, count: int, dtype: str = "int32") -> Any:

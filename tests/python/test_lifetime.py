@@ -196,6 +196,19 @@ def test_closed_objects_say_so():
     on_ranks(2, body)
 
 
+def test_a_split_communicator_outlives_the_one_it_was_split_from():
+    def body(comm):
+        half = comm.split(0)
+        comm.close()
+        with small_moe(half) as moe:
+            round_trip(half, moe)
+        total = half.all_reduce(numpy.ones(1))
+        half.close()
+        return float(total[0])
+
+    assert on_ranks(2, body) == [2.0, 2.0]
+
+
 def test_arrays_in_a_window_outlive_it():
     def body(comm):
         memory = switchyard.SymmetricMemory(comm, 4096)

@@ -73,7 +73,7 @@ def _tracked(moe: MoE, *tensors: torch.Tensor) -> bool:
 def _in_graph(weights: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
     """The weights, so that what is computed from them has a backward. Whether a rank's own tensors need one may differ
     from rank to rank: one whose experts got no rows has no parameters in play, and the others would wait for its
-    part."""
+    part. So what comes out always requires a gradient, unless gradients are off: nobody knows here what the others need."""
     if weights.requires_grad or any(other.requires_grad for other in others):
         return weights
     return weights.detach().requires_grad_()
