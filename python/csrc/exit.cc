@@ -1,14 +1,14 @@
-// The code of the SystemExit that ends the program. Python prints other exceptions and leaves them in sys.last_value; this
-// one it drops, and tells nobody before the hooks of atexit run. But it drops it where no Python code is running any more,
-// unlike one that was caught: so this looks at every SystemExit that goes.
+// The code of the SystemExit that ends the program. Python prints other exceptions and leaves them in sys.last_value;
+// this one it drops, and tells nobody before the hooks of atexit run. But it drops it where no Python code is running
+// any more, unlike one that was caught: so this looks at every SystemExit that goes.
 #include "binding.hpp"
 
 namespace switchyard::python {
 namespace {
 
 destructor g_dealloc = nullptr;
-unsigned long g_main_thread = 0;    // NOLINT: Python's type
-PyObject* g_exit_code = nullptr;    // owned; null: no SystemExit has ended the program
+unsigned long g_main_thread = 0;  // NOLINT: Python's type
+PyObject* g_exit_code = nullptr;  // owned; null: no SystemExit has ended the program
 
 void look_and_dealloc(PyObject* gone) {
   if (PyEval_GetFrame() == nullptr && PyThread_get_thread_ident() == g_main_thread) {

@@ -5,7 +5,6 @@ it.
 from __future__ import annotations
 
 import enum
-import math
 import numbers
 import operator
 from typing import Any, NoReturn, Optional, Sequence, Tuple, Type, TypeVar
@@ -17,6 +16,7 @@ from .errors import InvalidArgument
 Kind = TypeVar("Kind")
 Choice = TypeVar("Choice", bound=enum.IntEnum)
 
+_MOST_SECONDS = 9 * 10**9  # whose nanoseconds fit
 INT32_MAX, UINT32_MAX, INT64_MAX, UINT64_MAX = (1 << 31) - 1, (1 << 32) - 1, (1 << 63) - 1, (1 << 64) - 1
 
 
@@ -66,8 +66,8 @@ def member(name: str, value: Any, kind: Type[Choice]) -> Choice:
 
 
 def seconds(name: str, value: Any) -> float:
-    if not isinstance(value, numbers.Real) or math.isnan(value) or value < 0:
-        refuse(name, value, "a number of seconds from 0 on")
+    if not isinstance(value, numbers.Real) or not 0 <= float(value) <= _MOST_SECONDS:
+        refuse(name, value, "a number of seconds from 0 to %d" % _MOST_SECONDS)
     return float(value)
 
 
@@ -87,7 +87,8 @@ def text_of(name: str, value: Any) -> str:
 def key_of(name: str, value: Any, num_bytes: int) -> bytes:
     """A secret: no message shows it."""
     if not isinstance(value, (bytes, bytearray, memoryview)):
-        raise InvalidArgument("invalid argument: %s is a %s, must be %d bytes" % (name, type(value).__name__, num_bytes))
+        kind = type(value).__name__
+        raise InvalidArgument("invalid argument: %s is a %s, must be %d bytes" % (name, kind, num_bytes))
     key = bytes(value)
     if len(key) != num_bytes:
         raise InvalidArgument("invalid argument: %s has %d bytes, must have %d" % (name, len(key), num_bytes))

@@ -223,8 +223,8 @@ class Communicator(Closable):
         return self._cuda_streams[handle]
 
     def split(self, color: int, key: int = 0) -> "Communicator":
-        """Collective. The ranks of one colour, ordered by (key, rank), as a communicator of their own, which lives as long
-        as it is not closed, whatever becomes of this one.
+        """Collective. The ranks of one colour, ordered by (key, rank), as a communicator of their own, which lives
+        until it is closed, whatever becomes of this one.
         """
         return Communicator(self._core.split(_int32("color", color), _int32("key", key)))
 
@@ -236,7 +236,7 @@ class Communicator(Closable):
         """Ends every wait of this rank with an error, now; the other ranks are told. The communicator is of no use
         afterwards.
         """
-        self._core.abort(reason)
+        self._core.abort(checks.text_of("reason", reason))
 
     def check(self) -> None:
         """Raises what ended this communicator, if anything did."""

@@ -318,7 +318,8 @@ class Group(Closable):
         given = numpy.asarray(mask)
         if given.dtype.kind not in "biu" or not numpy.isin(given, (0, 1)).all():
             raise InvalidArgument("invalid argument: mask is %s, must be whole numbers, 0 or 1 for each rank" % (mask,))
-        self._core.mask_update(Tensor(numpy.ascontiguousarray(given, numpy.int32), name="mask"), self._comm.num_ranks, self._note(stream))
+        copy = Tensor(numpy.ascontiguousarray(given, numpy.int32), name="mask")
+        self._core.mask_update(copy, self._comm.num_ranks, self._note(stream))
 
     def mask_clean(self, stream: Any = None) -> None:
         """Collective over the ranks that are not masked: afterwards nobody is."""

@@ -93,9 +93,9 @@ if sys.version_info < (3, 12):
 
 def _exception_that_ends_the_program() -> Optional[BaseException]:
     ended_by: Optional[BaseException] = getattr(sys, "last_value", None)
-    if ended_by is None and _core.exit_code() not in (None, 0):
-        return SystemExit(_core.exit_code())
-    return ended_by
+    code = _core.exit_code()
+    succeeds = code is None or (isinstance(code, int) and code == 0)
+    return SystemExit(code) if ended_by is None and not succeeds else ended_by
 
 
 def close_everything() -> None:

@@ -16,8 +16,8 @@ from .tensor import Tensor, numpy_dtype
 
 
 class _Owner(numpy.ndarray):  # type: ignore[type-arg]  # of NumPy 2 it has other parameters
-    """Of memory. A type of its own, because NumPy lets a view of a view keep the first array of one type, and this one is
-    not to be it: views of what is given out then keep the array that was given out.
+    """Of memory. A type of its own, because NumPy lets a view of a view keep the first array of one type, and this one
+    is not to be it: views of what is given out then keep the array that was given out.
     """
 
 

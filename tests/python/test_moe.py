@@ -188,5 +188,5 @@ def test_what_cannot_be_made(comm):
         for mode in ("ll", "ht"):
             with pytest.raises(InvalidArgument, match="%s is %s, must be" % (name, value if value is None else ".*")):
                 MoE(comm, **{"mode": mode, **good, name: value})
-    with MoE(comm, experts=numpy.int64(4), topk=numpy.int32(1), hidden=numpy.uint8(16), max_tokens=numpy.int16(8)) as moe:
+    with MoE(comm, **{name: numpy.int16(value) for name, value in good.items()}) as moe:
         assert moe.hidden == 16

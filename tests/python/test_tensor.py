@@ -134,7 +134,8 @@ def test_a_batch_of_another_gpu_is_refused():
         _core.check_batch(*tensors, shape)
 
     check(0, 0, 0)
-    _core.check_batch(Tensor(Interface(x, "__cuda_array_interface__")), *(Tensor(OnDevice(a, 2)) for a in (idx, weights)), shape)
+    on_any = Tensor(Interface(x, "__cuda_array_interface__"))
+    _core.check_batch(on_any, Tensor(OnDevice(idx, 2)), Tensor(OnDevice(weights, 2)), shape)
     for ordinals, name in (((1, 0, 0), "x"), ((0, 1, 0), "topk_idx"), ((0, 0, 1), "topk_weights")):
         with pytest.raises(InvalidArgument, match=name + " is in the memory of GPU 1, .* needs the memory of GPU 0"):
             check(*ordinals)

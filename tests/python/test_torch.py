@@ -146,6 +146,15 @@ def test_what_does_not_fit_is_refused_by_name(comm):
             with pytest.raises(InvalidArgument, match=why):
                 run(**changes)
         assert torch.allclose(run(), 2 * x)
+        for call, why in (
+            (lambda: switchyard.torch.dispatch(moe, x.numpy(), idx, weights), "x is a ndarray"),
+            (lambda: switchyard.torch.dispatch(moe, x, idx, None), "topk_weights is None"),
+            (lambda: switchyard.torch.combine(moe, x, None), "state is None"),
+            (lambda: switchyard.torch.ExpertParallel(None, make_expert), "moe is None"),
+            (lambda: switchyard.torch.sum_gradients(torch.nn.Linear(1, 1), None), "comm is None"),
+        ):
+            with pytest.raises(InvalidArgument, match=why):
+                call()
 
 
 def test_gradients_do_not_get_lost_silently(comm):

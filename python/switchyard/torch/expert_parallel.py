@@ -24,6 +24,7 @@ class ExpertParallel(torch.nn.Module):
 
     def __init__(self, moe: MoE, experts: Union[Sequence[torch.nn.Module], Callable[[int], torch.nn.Module]]) -> None:
         super().__init__()
+        checks.instance("moe", moe, MoE)
         if not callable(experts) or isinstance(experts, torch.nn.ModuleList):
             if len(experts) != moe.experts:
                 raise InvalidArgument(
@@ -93,6 +94,8 @@ def sum_gradients(module: torch.nn.Module, comm: Communicator) -> None:
     With a loss that is the sum over all ranks' tokens (or is divided by their number), these are then the gradients of
     one big batch. A parameter without a gradient counts as zeros.
     """
+    checks.instance("module", module, torch.nn.Module)
+    checks.instance("comm", comm, Communicator)
     shared = [
         parameter
         for parameter in module.parameters()
