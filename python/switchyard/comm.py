@@ -98,6 +98,13 @@ def _drop_idle_streams() -> None:
     _unused_streams[:] = [core for core in _unused_streams if not core.idle]
 
 
+def _has_passed(stream: Stream) -> bool:
+    try:
+        return stream.idle
+    except SwitchyardError:
+        return True  # one of CUDA that its owner has destroyed, or that failed: nothing to wait for
+
+
 class UsedStreams:
     """The streams that have operations of one object to run, so that its memory outlives these."""
 
@@ -106,13 +113,13 @@ class UsedStreams:
 
     def note(self, stream: Stream) -> _core.Stream:
         if not self._streams or self._streams[-1] is not stream:
-            self._streams = [busy for busy in self._streams if busy is not stream and not busy.idle]
+            self._streams = [used for used in self._streams if used is not stream and not _has_passed(used)]
             self._streams.append(stream)
         return stream._core
 
     @property
     def idle(self) -> bool:
-        return all(stream.idle for stream in self._streams)
+        return all(_has_passed(stream) for stream in self._streams)
 
     def drain(self) -> None:
         """Waits until they are idle; what failed was said, or would have been, to who waited for it."""
