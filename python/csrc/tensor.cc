@@ -153,6 +153,9 @@ py::object as_tensor(const py::object& value, const char* name) {
 }  // namespace
 
 void bind_tensor(py::module_& module) {
+  // pybind11 looks for NumPy's functions the first time it needs one, behind a lock that it keeps while the import lets
+  // go of the GIL (NumPy 2): two threads would wait for each other. So it does that now.
+  static_cast<void>(py::detail::npy_api::get());
   py::dict names;
   py::dict sizes;
   for (int code = 0; dtype_bytes(DType(code)) != 0; ++code) {
