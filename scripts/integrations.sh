@@ -16,7 +16,7 @@ fi
 export PYTHONPATH=$build_dir/python OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE=1
 cd "$here/tests/python"
 # The same tests as with Debian's packages, then those that need the newer ones.
-"$environment/bin/python" -m pytest test_tensor.py integrations
+"$environment/bin/python" -m pytest test_tensor.py test_arguments.py test_lifetime.py integrations
 for num_ranks in 2 4; do
   "$build_dir/bin/switchyard" run -n $num_ranks -- "$environment/bin/python" -m pytest test_moe.py test_torch.py integrations
 done

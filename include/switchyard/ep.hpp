@@ -85,7 +85,8 @@ struct BatchShape {
   int num_experts;
   DType dtype;
 };
-// Throws, naming what is wrong, unless x is [tokens, hidden], topk_idx [tokens, topk] int32 or int64, and topk_weights [tokens, topk] float32.
+// Throws, naming what is wrong, unless x is [tokens, hidden] and aligned to 16 bytes, topk_idx [tokens, topk] int32 or int64, and topk_weights
+// [tokens, topk] float32.
 void check_batch(const Tensor& x, const Tensor& topk_idx, const Tensor& topk_weights, const BatchShape& shape);
 // Throws unless the indices are nothing but -1 and numbers of experts. Operations find that out, too, but only when the other ranks have got
 // this one's rows already. REQUIRES  memory of the host, and what check_batch() let pass.

@@ -27,6 +27,7 @@ namespace py = pybind11;
 
 // One for each C++ header.
 void bind_status(py::module_& module);
+void bind_exit(py::module_& module);  // none: how the program ends
 void bind_tensor(py::module_& module);
 void bind_comm(py::module_& module);
 void bind_coll(py::module_& module);
@@ -130,15 +131,27 @@ struct PyTensor {
   ep::Tensor tensor;
   py::object owner = py::none();
   bool writable = true;
-  std::optional<DeviceKind> device{};  // none: nobody said
+  std::optional<DeviceId> device{};  // none: nobody said
 };
 
-// Refuses memory of another device than the communicator's, which a kernel could not touch.
-inline void expect_on(DeviceKind device, const PyTensor& tensor, const char* name) {
+// The ordinal of a GPU that nobody named.
+constexpr int kAnyGpu = -1;
+
+inline std::string memory_of(DeviceId device) {
+  if (device.kind == DeviceKind::kHost) return "the host's memory";
+  return device.ordinal == kAnyGpu ? "a GPU's memory" : text("the memory of GPU ", device.ordinal);
+}
+
+// Refuses memory of another device than the communicator's, which its kernels could not touch.
+inline void expect_on(DeviceId device, const PyTensor& tensor, const char* name) {
   if (!tensor.device || *tensor.device == device) return;
-  const char* places[] = {"the host's memory", "a GPU's memory"};
-  throw Error(Status::invalid_argument(text(name, " is in ", places[int(*tensor.device)], ", this communicator needs ",
-                                            places[int(device)], " (init(device=...))")));
+  const bool either_gpu = tensor.device->ordinal == kAnyGpu || device.ordinal == kAnyGpu;
+  if (tensor.device->kind == device.kind && (either_gpu || device.kind == DeviceKind::kHost)) return;
+  throw Error(Status::invalid_argument(text(name, " is in ", memory_of(*tensor.device), ", this communicator needs ",
+                                            memory_of(device), " (init(device=...))")));
+}
+inline void expect_on(DeviceKind device, const PyTensor& tensor, const char* name) {
+  expect_on(DeviceId{device, kAnyGpu}, tensor, name);
 }
 
 // Where operations are queued.

@@ -138,7 +138,11 @@ void bind_comm(py::module_& module) {
   py::class_<DeviceId>(module, "DeviceId")
       .def(py::init<DeviceKind, int>())
       .def_readonly("kind", &DeviceId::kind)
-      .def_readonly("ordinal", &DeviceId::ordinal);
+      .def_readonly("ordinal", &DeviceId::ordinal)
+      .def("__repr__", [](const DeviceId& self) {
+        if (self.kind == DeviceKind::kHost) return std::string("cpu");
+        return self.ordinal == kAnyGpu ? std::string("cuda") : text("cuda:", self.ordinal);
+      });
 
   py::class_<PyComm>(module, "Comm")
       .def_static("from_environment", &from_environment)

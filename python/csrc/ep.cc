@@ -15,7 +15,7 @@ using Objects = std::vector<py::object>;
 // The tensors of one call: all of the communicator's device, their owners kept for as long as it runs.
 class Arguments {
  public:
-  explicit Arguments(DeviceKind device, Objects used) : device_(device), used_(std::move(used)) {}
+  explicit Arguments(DeviceId device, Objects used) : device_(device), used_(std::move(used)) {}
 
   Tensor input(const char* name, MaybeTensor given) {
     expect_on(device_, given, name);
@@ -39,7 +39,7 @@ class Arguments {
   Objects take_used() { return std::move(used_); }
 
  private:
-  DeviceKind device_;
+  DeviceId device_;
   Objects used_;
 };
 
@@ -47,7 +47,7 @@ class Arguments {
 class PyHandle {
  public:
   PyHandle(const PyComm& comm, const PyGroup& group, int layout, int topk, size_t expert_alignment, MaybeTensor memory)
-      : device_(comm->device().kind), end_early_(aborting(comm)), eager_(group->is_eager()), memory_(memory.owner) {
+      : device_(comm->device()), end_early_(aborting(comm)), eager_(group->is_eager()), memory_(memory.owner) {
     HandleConfig config;
     config.expert_alignment = expert_alignment;
     if (const Tensor& given = memory.tensor; given.present()) {
@@ -183,7 +183,7 @@ class PyHandle {
     stream.hold(std::move(used));
   }
 
-  const DeviceKind device_;
+  const DeviceId device_;
   const std::function<void()> end_early_;
   const bool eager_;
   py::object memory_;
@@ -191,6 +191,21 @@ class PyHandle {
   std::deque<Objects> staged_;  // at most as many as the library has open; high throughput stages nothing
   std::optional<Owned<EpHandle>> handle_;
 };
+
+// What every batch of an MoE has to be, and where.
+struct PyBatchShape {
+  BatchShape shape;
+  DeviceId device;
+};
+
+// All that can be wrong with a batch, before anything of it is posted.
+void check(const PyTensor& x, const PyTensor& topk_idx, const PyTensor& topk_weights, const PyBatchShape& batch) {
+  expect_on(batch.device, x, "x");
+  expect_on(batch.device, topk_idx, "topk_idx");
+  expect_on(batch.device, topk_weights, "topk_weights");
+  check_batch(x.tensor, topk_idx.tensor, topk_weights.tensor, batch.shape);
+  if (batch.device.kind == DeviceKind::kHost) check_indices(topk_idx.tensor, batch.shape.num_experts);
+}
 
 PyGroup make_group(const PyComm& comm, int algorithm, uint32_t num_experts, uint32_t max_dispatch_tokens_per_rank,
                    uint32_t max_recv_tokens_per_rank, uint32_t max_token_bytes, uint64_t rdma_buffer_size,
@@ -260,16 +275,13 @@ void bind_ep(py::module_& module) {
       .def("time_round_trips", &PyHandle::time_round_trips)
       .def("close", &PyHandle::close);
 
-  py::class_<BatchShape>(module, "BatchShape")
-      .def(py::init([](size_t max_tokens, size_t hidden, size_t topk, int num_experts, int dtype) {
-        return BatchShape{max_tokens, hidden, topk, num_experts, DType(dtype)};
+  py::class_<PyBatchShape>(module, "BatchShape")
+      .def(py::init([](size_t max_tokens, size_t hidden, size_t topk, int num_experts, int dtype, DeviceId device) {
+        return PyBatchShape{{max_tokens, hidden, topk, num_experts, DType(dtype)}, device};
       }));
-  module.def("check_batch",
-             [](const PyTensor& x, const PyTensor& topk_idx, const PyTensor& topk_weights, const BatchShape& shape) {
-               check_batch(x.tensor, topk_idx.tensor, topk_weights.tensor, shape);
-               if (topk_idx.device != DeviceKind::kCuda) check_indices(topk_idx.tensor, shape.num_experts);
-             });
+  module.def("check_batch", &check);
   module.def("weigh_rows", [](const PyTensor& tokens, const PyTensor& weights, const PyTensor& out) {
+    expect_on(DeviceKind::kHost, tokens, "expert_out");
     const Released released;
     weigh_rows(tokens.tensor, weights.tensor, out.tensor);
   });

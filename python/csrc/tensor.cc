@@ -45,7 +45,8 @@ std::optional<PyTensor> of_numpy(const py::object& buffer, const char* name) {
   const std::optional<DType> dtype = numpy_dtype(array.dtype());
   if (!dtype || (array.flags() & py::array::c_style) == 0) return std::nullopt;
   const std::vector<size_t> sizes(array.shape(), array.shape() + array.ndim());
-  return PyTensor{describe(const_cast<void*>(array.data()), *dtype, sizes, name), buffer, array.writeable(), DeviceKind::kHost};
+  return PyTensor{describe(const_cast<void*>(array.data()), *dtype, sizes, name), buffer, array.writeable(),
+                  DeviceId{}};
 }
 
 // torch's types, once one of them was seen; torch is not loaded here, and may never be.
@@ -85,7 +86,8 @@ std::optional<PyTensor> of_torch(const py::object& buffer, const char* name) {
     if (!dtype || !buffer.attr("is_contiguous")().cast<bool>()) return std::nullopt;
     const auto sizes = buffer.attr("shape").cast<std::vector<size_t>>();
     auto* data = reinterpret_cast<void*>(buffer.attr("data_ptr")().cast<uintptr_t>());  // NOLINT: torch's way to say it
-    return PyTensor{describe(data, *dtype, sizes, name), buffer, true, on_gpu ? DeviceKind::kCuda : DeviceKind::kHost};
+    const DeviceId device = on_gpu ? DeviceId{DeviceKind::kCuda, buffer.attr("get_device")().cast<int>()} : DeviceId{};
+    return PyTensor{describe(data, *dtype, sizes, name), buffer, true, device};
   } catch (const py::error_already_set&) {  // sparse ones have no address
     return std::nullopt;
   }
@@ -102,23 +104,42 @@ PyTensor of_memory(const PyMemory& memory, const py::object& owner, uint64_t off
   tensor.data = static_cast<char*>(memory->data()) + offset;
   tensor.window = &memory->window();
   tensor.window_offset = offset;
-  return {tensor, owner, true, memory->device().kind};
+  return {tensor, owner, true, memory->device()};
+}
+
+PyTensor reshape(const PyTensor& given, const std::vector<size_t>& sizes, const std::string& name) {
+  ep::Tensor tensor = describe(given.tensor.data, given.tensor.dtype, sizes, name);
+  if (!tensor.num_bytes() || tensor.num_bytes() != given.tensor.num_bytes()) {
+    throw Error(
+        Status::invalid_argument(text(name, " is ", given.tensor.shape_text(), ", can't be ", tensor.shape_text())));
+  }
+  tensor.window = given.tensor.window;
+  tensor.window_offset = given.tensor.window_offset;
+  return {tensor, given.owner, given.writable, given.device};
 }
 
 // What NumPy does not say plainly, switchyard/tensor.py finds out.
 PyTensor make_tensor(const py::object& buffer, const py::object& dtype, const py::object& shape,
-                     const py::object& window, uint64_t window_offset, const std::string& name) {
+                     const py::object& window, const py::object& window_offset, const std::string& name) {
   if (dtype.is_none() && shape.is_none() && window.is_none()) {
     if (std::optional<PyTensor> made = of_numpy(buffer, name.c_str())) return *made;
     if (std::optional<PyTensor> made = of_torch(buffer, name.c_str())) return *made;
   }
-  const auto found =
-      py::module_::import("switchyard.tensor").attr("describe")(buffer, dtype, shape, window, name).cast<py::tuple>();
-  const auto sizes = found[2].cast<std::vector<size_t>>();
+  const auto found = py::module_::import("switchyard.tensor")
+                         .attr("describe")(buffer, dtype, shape, window, window_offset, name)
+                         .cast<py::tuple>();
   const auto kind = DType(found[1].cast<int>());
-  if (!window.is_none()) return of_memory(found[0].cast<const PyMemory&>(), window, window_offset, kind, sizes, name);
+  const auto sizes = found[2].cast<std::vector<size_t>>();
+  if (py::isinstance<PyTensor>(found[0])) {  // another view of a tensor
+    auto given = found[0].cast<PyTensor>();
+    given.tensor.dtype = kind;
+    return reshape(given, sizes, name);
+  }
+  if (!window.is_none()) {
+    return of_memory(found[0].cast<const PyMemory&>(), window, found[3].cast<uint64_t>(), kind, sizes, name);
+  }
   return {describe(reinterpret_cast<void*>(found[0].cast<uintptr_t>()), kind, sizes, name), found[3],
-          found[4].cast<bool>(), found[5].cast<std::optional<DeviceKind>>()};
+          found[4].cast<bool>(), found[5].cast<std::optional<DeviceId>>()};
 }
 
 // Of whatever a caller gave, without the choices that Tensor() offers. As often as not it is a Tensor already.
@@ -126,23 +147,15 @@ py::object as_tensor(const py::object& value, const char* name) {
   if (py::isinstance<PyTensor>(value)) return value;
   if (std::optional<PyTensor> made = of_numpy(value, name)) return py::cast(std::move(*made));
   if (std::optional<PyTensor> made = of_torch(value, name)) return py::cast(std::move(*made));
-  return py::cast(make_tensor(value, py::none(), py::none(), py::none(), 0, name));
-}
-
-PyTensor reshape(const PyTensor& given, const std::vector<size_t>& sizes) {
-  ep::Tensor tensor = describe(given.tensor.data, given.tensor.dtype, sizes, "tensor");
-  if (tensor.num_bytes() != given.tensor.num_bytes()) {
-    throw Error(
-        Status::invalid_argument(text("a tensor ", given.tensor.shape_text(), " can't be ", tensor.shape_text())));
-  }
-  tensor.window = given.tensor.window;
-  tensor.window_offset = given.tensor.window_offset;
-  return {tensor, given.owner, given.writable, given.device};
+  return py::cast(make_tensor(value, py::none(), py::none(), py::none(), py::none(), name));
 }
 
 }  // namespace
 
 void bind_tensor(py::module_& module) {
+  // pybind11 looks for NumPy's functions the first time it needs one, behind a lock that it keeps while the import lets
+  // go of the GIL (NumPy 2): two threads would wait for each other. So it does that now.
+  static_cast<void>(py::detail::npy_api::get());
   py::dict names;
   py::dict sizes;
   for (int code = 0; dtype_bytes(DType(code)) != 0; ++code) {
@@ -175,7 +188,7 @@ void bind_tensor(py::module_& module) {
       .def_property_readonly("data_ptr",
                              [](const PyTensor& self) { return reinterpret_cast<uintptr_t>(self.tensor.data); })
       .def_property_readonly("buffer", [](const PyTensor& self) { return self.owner; })
-      .def("reshape", &reshape)
+      .def("reshape", &reshape, py::arg("shape"), py::arg("name") = "tensor")
       .def_readonly("writable", &PyTensor::writable)
       .def_readonly("device", &PyTensor::device)
       .def("__repr__", [](const PyTensor& self) { return "Tensor(" + self.tensor.shape_text() + ")"; });

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import numpy
 
-from . import _core
+from . import _core, checks
 from .errors import InvalidArgument, InvalidUsage, SwitchyardError
 from .lifetime import Closable
 from .tensor import Tensor, as_tensor, numpy_dtype
 
+UNIQUE_ID_BYTES = 128
 REDUCE_OPS = {"sum": 0, "prod": 1, "max": 2, "min": 3, "avg": 4}
 
 
@@ -43,7 +44,7 @@ class Stream:
         Every operation has a time limit of its own (Group's timeout_ns), so that this ends without a `timeout`, too.
         With one, in seconds, TimeoutError says that it has passed; everything stays queued.
         """
-        self._core.synchronize(timeout)
+        self._core.synchronize(None if timeout is None else checks.seconds("timeout", timeout))
 
     @property
     def idle(self) -> bool:
@@ -56,8 +57,11 @@ class Stream:
 
     def __del__(self) -> None:
         core = getattr(self, "_core", None)
-        if core is not None and not core.idle and _unused_streams is not None:
-            _unused_streams.append(core)  # its last operations still need the thread
+        try:
+            if core is not None and not core.idle and _unused_streams is not None:
+                _unused_streams.append(core)  # its last operations still need the thread
+        except SwitchyardError:
+            pass  # in a forked child, which has no part of it
 
 
 class CudaStream(Stream):
@@ -82,12 +86,9 @@ def _cuda_handle(stream: Any) -> int:
     for name in ("cuda_stream", "ptr"):  # torch, CuPy
         if hasattr(stream, name):
             return int(getattr(stream, name))
-    if isinstance(stream, int):
-        return stream
-    raise InvalidArgument(
-        "invalid argument: stream is a %s, allowed are streams of torch and CuPy, objects with __cuda_stream__, and "
-        "the number of a cudaStream_t" % type(stream).__name__
-    )
+    if hasattr(stream, "__index__"):
+        return checks.whole("stream", stream, most=checks.UINT64_MAX)
+    checks.refuse("stream", stream, "a stream of torch or CuPy, with __cuda_stream__, or a cudaStream_t's number")
 
 
 _unused_streams: List[_core.Stream] = []
@@ -97,22 +98,28 @@ def _drop_idle_streams() -> None:
     _unused_streams[:] = [core for core in _unused_streams if not core.idle]
 
 
+def _has_passed(stream: Stream) -> bool:
+    try:
+        return stream.idle
+    except SwitchyardError:
+        return True  # one of CUDA that its owner has destroyed, or that failed: nothing to wait for
+
+
 class UsedStreams:
-    """The streams that operations of one object were queued to, so that its memory outlives them."""
+    """The streams that have operations of one object to run, so that its memory outlives these."""
 
     def __init__(self) -> None:
         self._streams: List[Stream] = []
 
     def note(self, stream: Stream) -> _core.Stream:
         if not self._streams or self._streams[-1] is not stream:
-            if stream in self._streams:
-                self._streams.remove(stream)
+            self._streams = [used for used in self._streams if used is not stream and not _has_passed(used)]
             self._streams.append(stream)
         return stream._core
 
     @property
     def idle(self) -> bool:
-        return all(stream.idle for stream in self._streams)
+        return all(_has_passed(stream) for stream in self._streams)
 
     def drain(self) -> None:
         """Waits until they are idle; what failed was said, or would have been, to who waited for it."""
@@ -146,8 +153,9 @@ class SymmetricMemory(Closable):
     """
 
     def __init__(self, comm: "Communicator", num_bytes: int) -> None:
-        self._core = _core.SymmetricMemory(comm._core, num_bytes)
-        self._device = comm._core.device
+        core = checks.instance("comm", comm, Communicator)._core
+        self._core = _core.SymmetricMemory(core, checks.whole("num_bytes", num_bytes, most=checks.INT64_MAX))
+        self._device = core.device
         super().__init__(comm)
 
     @property
@@ -163,10 +171,10 @@ class SymmetricMemory(Closable):
         cupy.asarray. While one of these exists, the memory does.
         """
         memory: Any = self._core  # which has the buffer protocol
+        place = self.tensor(shape, dtype, offset)  # refuses what does not fit
         if self._device.kind == _core.DeviceKind.HOST:
-            return numpy.ndarray(shape, numpy_dtype(dtype), memory, offset)
-        self.tensor(shape, dtype, offset)  # refuses what does not fit
-        return CudaArray(memory, memory.data_ptr + offset, shape, numpy_dtype(dtype))
+            return numpy.ndarray(place.shape, numpy_dtype(dtype), memory, int(offset))
+        return CudaArray(memory, place.data_ptr, place.shape, numpy_dtype(dtype))
 
     def _release(self) -> None:
         self._core = _core.SymmetricMemory.closed()  # arrays may have the old one; the last of them ends it
@@ -222,8 +230,10 @@ class Communicator(Closable):
         return self._cuda_streams[handle]
 
     def split(self, color: int, key: int = 0) -> "Communicator":
-        """Collective. The ranks of one colour, ordered by (key, rank), as a communicator of their own."""
-        return Communicator(self._core.split(color, key))
+        """Collective. The ranks of one colour, ordered by (key, rank), as a communicator of their own, which lives
+        until it is closed, whatever becomes of this one.
+        """
+        return Communicator(self._core.split(_int32("color", color), _int32("key", key)))
 
     def barrier(self) -> None:
         """Collective. Returns when every rank came."""
@@ -233,7 +243,7 @@ class Communicator(Closable):
         """Ends every wait of this rank with an error, now; the other ranks are told. The communicator is of no use
         afterwards.
         """
-        self._core.abort(reason)
+        self._core.abort(checks.text_of("reason", reason))
 
     def check(self) -> None:
         """Raises what ended this communicator, if anything did."""
@@ -243,63 +253,64 @@ class Communicator(Closable):
 
     def all_reduce(self, x: Any, op: str = "sum", *, out: Any = None, stream: Any = None) -> Any:
         """Collective. The sum (prod, max, min, avg) over all ranks, the same bits on each. In place: out=x."""
-        out = empty_like(x, x.shape) if out is None else out
-        source, target = self._pair(x, out)
-        self._expect(target, source.shape, source)
+        source = as_tensor(x, "x")
+        out, target = self._target(x, source, out, source.shape)
         return self._run("all_reduce", stream, out, source, target, _count(source.shape), _reduce_op(op))
 
     def all_gather(self, x: Any, *, out: Any = None, stream: Any = None) -> Any:
         """Collective. Every rank's x, by rank: [ranks, *x.shape]."""
-        out = empty_like(x, (self.num_ranks, *x.shape)) if out is None else out
-        source, target = self._pair(x, out)
-        self._expect(target, (self.num_ranks, *source.shape), source)
+        source = as_tensor(x, "x")
+        out, target = self._target(x, source, out, (self.num_ranks, *source.shape))
         return self._run("all_gather", stream, out, source, target, _count(source.shape))
 
     def reduce_scatter(self, x: Any, op: str = "sum", *, out: Any = None, stream: Any = None) -> Any:
         """Collective. x is [ranks, ...]; this rank gets the sum of everybody's x[rank]."""
-        self._one_for_each("x", x.shape)
-        out = empty_like(x, x.shape[1:]) if out is None else out
-        source, target = self._pair(x, out)
-        self._expect(target, source.shape[1:], source)
+        source = as_tensor(x, "x")
+        self._one_for_each("x", source.shape)
+        out, target = self._target(x, source, out, source.shape[1:])
         return self._run("reduce_scatter", stream, out, source, target, _count(target.shape), _reduce_op(op))
 
     def broadcast(self, x: Any, root: int = 0, *, stream: Any = None) -> Any:
         """Collective. x of the root, in everybody's x."""
         source = as_tensor(x, "x")
+        if not source.writable:
+            raise InvalidArgument("invalid argument: x is read-only")
+        root = checks.whole("root", root, most=self.num_ranks - 1)
         return self._run("broadcast", stream, x, source, source, _count(source.shape), root)
 
     def all_to_all(self, x: Any, *, out: Any = None, stream: Any = None) -> Any:
         """Collective. x is [ranks, ...]; x[r] goes to rank r, and out[r] comes from it."""
-        self._one_for_each("x", x.shape)
-        out = empty_like(x, x.shape) if out is None else out
-        source, target = self._pair(x, out)
-        self._expect(target, source.shape, source)
+        source = as_tensor(x, "x")
+        self._one_for_each("x", source.shape)
+        out, target = self._target(x, source, out, source.shape)
         return self._run("all_to_all", stream, out, source, target, _count(source.shape[1:]))
 
     def all_to_all_v(
         self, x: Any, sent: Sequence[int], received: Sequence[int], *, out: Any = None, stream: Any = None
     ) -> Any:
         """Collective. As all_to_all, with as many rows as `sent` and `received` say for each rank, side by side."""
+        sent, received = checks.wholes("sent", sent), checks.wholes("received", received)
         for name, counts in (("sent", sent), ("received", received)):
             self._one_for_each(name, (len(counts),))
-        out = empty_like(x, (sum(received), *x.shape[1:])) if out is None else out
-        source, target = self._pair(x, out)
+        source = as_tensor(x, "x")
         if source.shape[0] < sum(sent):
             raise InvalidArgument("invalid argument: x has %d rows, sent adds up to %d" % (source.shape[0], sum(sent)))
-        self._expect(target, (sum(received), *source.shape[1:]), source)
+        out, target = self._target(x, source, out, (sum(received), *source.shape[1:]))
         row = _count(source.shape[1:])
         return self._run(
             "all_to_all_v", stream, out, source, [n * row for n in sent], target, [n * row for n in received]
         )
 
-    def _pair(self, x: Any, out: Any) -> Sequence[Tensor]:
-        return as_tensor(x, "x"), as_tensor(out, "out")
-
-    def _expect(self, out: Tensor, shape: Sequence[int], like: Tensor) -> None:
-        if tuple(out.shape) != tuple(shape) or out.dtype != like.dtype:
+    def _target(self, x: Any, source: Tensor, out: Any, shape: Sequence[int]) -> Tuple[Any, Tensor]:
+        """`out`, made where none is given, and as a tensor of this shape."""
+        out = empty_like(x, shape) if out is None else out
+        target = as_tensor(out, "out")
+        if tuple(target.shape) != tuple(shape) or target.dtype != source.dtype:
             raise InvalidArgument(
-                "invalid argument: out is %s %s, must be %s %s" % (list(out.shape), out.dtype, list(shape), like.dtype)
+                "invalid argument: out is %s %s, must be %s %s"
+                % (list(target.shape), target.dtype, list(shape), source.dtype)
             )
+        return out, target
 
     def _one_for_each(self, name: str, shape: Sequence[int]) -> None:
         if not shape or shape[0] != self.num_ranks:
@@ -327,6 +338,7 @@ class Communicator(Closable):
         self._used.drain()
         if self._stream is not None:
             self._stream.close()
+        self._cuda_streams.clear()
         if self._collectives is not None:
             self._collectives.close()
         self._core.close()
@@ -340,9 +352,13 @@ def _count(shape: Sequence[int]) -> int:
 
 
 def _reduce_op(op: str) -> int:
-    if op not in REDUCE_OPS:
-        raise InvalidArgument("invalid argument: op is %r, allowed are %s" % (op, ", ".join(REDUCE_OPS)))
+    if not isinstance(op, str) or op not in REDUCE_OPS:
+        checks.refuse("op", op, "one of " + ", ".join(REDUCE_OPS))
     return REDUCE_OPS[op]
+
+
+def _int32(name: str, value: Any) -> int:
+    return checks.whole(name, value, -checks.INT32_MAX - 1, checks.INT32_MAX)
 
 
 def make_unique_id() -> bytes:
@@ -381,9 +397,11 @@ def init(
         raise InvalidArgument("invalid argument: give a unique_id or a store, not both")
     if rank is None or num_ranks is None:
         raise InvalidArgument("invalid argument: a unique_id or a store needs rank and num_ranks")
+    rank, num_ranks = _int32("rank", rank), _int32("num_ranks", num_ranks)
     if unique_id is not None:
-        return Communicator(_core.Comm.from_unique_id(unique_id, rank, num_ranks, _device_id(device)))
-    assert store is not None
+        key = checks.key_of("unique_id", unique_id, UNIQUE_ID_BYTES)
+        return Communicator(_core.Comm.from_unique_id(key, rank, num_ranks, _device_id(device)))
+    store, job_key = checks.text_of("store", store), checks.text_of("job_key", job_key)
     return Communicator(_core.Comm.from_store(store, rank, num_ranks, job_key, _device_id(device)))
 
 

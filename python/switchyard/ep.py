@@ -8,60 +8,96 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Type, TypeVar
 
 import numpy
 
-from . import _core
+from . import _core, checks
 from .comm import Communicator, UsedStreams
 from .errors import InvalidArgument
 from .lifetime import Closable
 from .tensor import Tensor, as_tensor
 
 
+Kind = TypeVar("Kind")
+
+
 class Algorithm(enum.IntEnum):
+    """Low latency for the few tokens of a decode step; high throughput for the many of training and prefill."""
+
     LOW_LATENCY = 0
     HIGH_THROUGHPUT = 1
 
 
 class Layout(enum.IntEnum):
+    """How received rows lie: by expert; by source rank; or once each, wherever they come from (docs/ep.md)."""
+
     EXPERT_MAJOR = 1
     RANK_MAJOR = 2
     FLAT = 3
 
 
 class OverflowPolicy(enum.IntEnum):
+    """What becomes of rows beyond max_recv_tokens_per_rank: an error, or they are left out."""
+
     AUTO = 0
     TRAP = 1
     DROP = 2
 
 
 class ZeroCopyMode(enum.IntEnum):
+    """May senders write straight into tensors that lie in windows?"""
+
     AUTO = 0
     OFF = 1
     ON = 2
 
 
 class PassDir(enum.IntEnum):
+    """Of tokens, or of their gradients along the same routing."""
+
     FWD = 0
     BWD = 1
 
 
 class ExpertIdKind(enum.IntEnum):
+    """The numbers in a received topk_idx: among this rank's experts, or among all."""
+
     AUTO = 0
     LOCAL = 1
     GLOBAL = 2
 
 
 class DispatchQuant(enum.IntEnum):
+    """How a dispatch treats values: as they are, codes with their scales forwarded, or BF16 made FP8 on the way."""
+
     NONE = 0
     FWD = 1
     DS_FP8E3M4 = 2
 
 
 class CombineQuant(enum.IntEnum):
+    """How a combine sends values: as they are, or as NVFP4."""
+
     NONE = 0
     NVFP4 = 1
+
+
+def _check_fields(config: Any) -> None:
+    """Numbers and choices of a dataclass must be what their defaults are, and are then of exactly that type."""
+    for field in dataclasses.fields(config):
+        kind, value = type(field.default), getattr(config, field.name)
+        if isinstance(field.default, enum.IntEnum):
+            value = checks.member(field.name, value, type(field.default))
+        elif kind is bool:
+            value = checks.flag(field.name, value)
+        elif kind is int:
+            most = checks.UINT64_MAX if field.name in _LONG else checks.UINT32_MAX
+            value = checks.whole(field.name, value, most=most)
+        object.__setattr__(config, field.name, value)
+
+
+_LONG = ("rdma_buffer_size", "timeout_ns")
 
 
 class _Described:
@@ -95,14 +131,24 @@ class GroupConfig:
     zero_copy: ZeroCopyMode = ZeroCopyMode.AUTO
     overflow_policy: OverflowPolicy = OverflowPolicy.AUTO
 
+    def __post_init__(self) -> None:
+        _check_fields(self)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class HandleConfig:
+    """Of one handle. High throughput: each expert's rows begin at a multiple of the alignment, a power of two."""
+
     dispatch_output_per_expert_alignment: int = 0
+
+    def __post_init__(self) -> None:
+        _check_fields(self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class LayoutInfo(_Described):
+    """Where an update or a dispatch writes how many rows there are, and for whom."""
+
     expert_counters: Any = None
     src_rank_counters: Any = None
     expert_offsets: Any = None
@@ -110,11 +156,14 @@ class LayoutInfo(_Described):
     recv_topk_idx_kind: ExpertIdKind = ExpertIdKind.AUTO
 
     def __post_init__(self) -> None:
+        _check_fields(self)
         self._describe("layout_info", "expert_counters", "src_rank_counters", "expert_offsets", "recv_total_counter")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DispatchInputs(_Described):
+    """This rank's rows, [tokens, hidden], with what goes along."""
+
     tokens: Any
     topk_weights: Any = None
     scales: Any = None
@@ -125,6 +174,8 @@ class DispatchInputs(_Described):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DispatchOutputs(_Described):
+    """Memory for the rows that come, and what comes along."""
+
     tokens: Any
     topk_weights: Any = None
     scales: Any = None
@@ -136,6 +187,8 @@ class DispatchOutputs(_Described):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CombineInputs(_Described):
+    """What the experts made of the rows, where a dispatch put these."""
+
     tokens: Any
     topk_weights: Any = None
     scales: Any = None
@@ -146,6 +199,8 @@ class CombineInputs(_Described):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CombineOutputs(_Described):
+    """Memory for this rank's tokens. topk_weights: low latency reads its weights there, a backward writes gradients."""
+
     tokens: Any
     topk_weights: Any = None
 
@@ -155,20 +210,35 @@ class CombineOutputs(_Described):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DispatchConfig:
+    """send_only: the receiving half comes with complete(). round_scales: scales become powers of two."""
+
     send_only: bool = False
     round_scales: bool = False
     pass_direction: PassDir = PassDir.FWD
     quant_recipe: DispatchQuant = DispatchQuant.NONE
 
+    def __post_init__(self) -> None:
+        _check_fields(self)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class CombineConfig:
+    """send_only: the receiving half comes with complete()."""
+
     send_only: bool = False
     pass_direction: PassDir = PassDir.FWD
     quant_recipe: CombineQuant = CombineQuant.NONE
 
+    def __post_init__(self) -> None:
+        _check_fields(self)
+
+
+def _given(name: str, value: Optional[Kind], kind: Type[Kind], default: Kind) -> Kind:
+    return default if value is None else checks.instance(name, value, kind)
+
 
 _NO_INFO = LayoutInfo()
+_HANDLE = HandleConfig()
 _DISPATCH = DispatchConfig()
 _COMBINE = CombineConfig()
 
@@ -186,14 +256,9 @@ class Group(Closable):
     """
 
     def __init__(self, comm: Communicator, config: GroupConfig) -> None:
-        values = dataclasses.asdict(config)
-        for name, value in values.items():
-            if not isinstance(value, int) or value < 0:
-                raise InvalidArgument("invalid argument: %s is %r, must be a whole number from 0 on" % (name, value))
-            limit = 64 if name in ("rdma_buffer_size", "timeout_ns") else 32
-            if value >= 1 << limit:
-                raise InvalidArgument("invalid argument: %s is %d, must be below 2**%d" % (name, value, limit))
-        self._core = _core.Group(comm._core, *(type_of(value) for type_of, value in zip(_GROUP_TYPES, values.values())))
+        checks.instance("comm", comm, Communicator)
+        values: Any = dataclasses.asdict(checks.instance("config", config, GroupConfig)).values()
+        self._core = _core.Group(comm._core, *values)
         self._comm = comm
         self._handles: Dict[int, _core.Handle] = {}
         self._unused: List[int] = []
@@ -219,7 +284,7 @@ class Group(Closable):
 
     def handle_memory_bytes(self, layout: Layout, num_topk: int) -> int:
         """How much a Handle's `memory` must have."""
-        return int(self._core.handle_memory_bytes(layout, num_topk))
+        return int(self._core.handle_memory_bytes(checks.member("layout", layout, Layout), _topk(num_topk)))
 
     def create_handle(
         self,
@@ -250,8 +315,11 @@ class Group(Closable):
 
     def mask_update(self, mask: Any, stream: Any = None) -> None:
         """Masks ranks (0) or takes them in again (1), on this rank alone."""
-        given = Tensor(numpy.ascontiguousarray(mask, numpy.int32), name="mask")
-        self._core.mask_update(given, self._comm.num_ranks, self._note(stream))
+        given = numpy.asarray(mask)
+        if given.dtype.kind not in "biu" or not numpy.isin(given, (0, 1)).all():
+            raise InvalidArgument("invalid argument: mask is %s, must be whole numbers, 0 or 1 for each rank" % (mask,))
+        copy = Tensor(numpy.ascontiguousarray(given, numpy.int32), name="mask")
+        self._core.mask_update(copy, self._comm.num_ranks, self._note(stream))
 
     def mask_clean(self, stream: Any = None) -> None:
         """Collective over the ranks that are not masked: afterwards nobody is."""
@@ -283,13 +351,15 @@ class Group(Closable):
         for handle in self._handles.values():
             handle.close()
         self._handles.clear()
+        self._unused.clear()
         try:
             self._core.close(self._comm._core)
         finally:
             self._core.forget()
 
 
-_GROUP_TYPES = (int, int, int, int, int, int, int, bool, int, int, int)
+def _topk(value: Any) -> int:
+    return checks.whole("num_topk", value, most=checks.INT32_MAX)
 
 
 class Handle:
@@ -303,24 +373,24 @@ class Handle:
     def __init__(
         self, group: Group, layout: Layout, num_topk: int, *, config: Optional[HandleConfig] = None, memory: Any = None
     ) -> None:
-        group._drop_unused()
-        alignment = (config or HandleConfig()).dispatch_output_per_expert_alignment
-        if alignment < 0 or alignment & (alignment - 1):
+        checks.instance("group", group, Group)._drop_unused()
+        alignment = _given("config", config, HandleConfig, _HANDLE).dispatch_output_per_expert_alignment
+        if alignment & (alignment - 1):
             raise InvalidArgument(
                 "invalid argument: dispatch_output_per_expert_alignment is %d, must be a power of two" % alignment
             )
         self._core: Any = _core.Handle(
             group._comm._core,
             group._core,
-            int(layout),
-            int(num_topk),
+            checks.member("layout", layout, Layout),
+            _topk(num_topk),
             alignment,
             _core.ABSENT if memory is None else as_tensor(memory, "memory"),
         )
         self._group = group
         group._handles[id(self._core)] = self._core
         self.layout = Layout(layout)
-        self.num_topk = num_topk
+        self.num_topk = int(num_topk)
 
     @property
     def group(self) -> Group:
@@ -342,7 +412,7 @@ class Handle:
             raise InvalidArgument(
                 "invalid argument: layout_info of a low-latency handle goes to dispatch, not to update"
             )
-        info = layout_info or _NO_INFO
+        info = _given("layout_info", layout_info, LayoutInfo, _NO_INFO)
         self._core.update(
             as_tensor(topk_idx, "topk_idx"), *info._tensors, info.recv_topk_idx_kind, self._group._note(stream)
         )
@@ -359,18 +429,18 @@ class Handle:
         """Collective. Sends each token's row to the ranks of its experts. Queued; outputs are there when the stream has
         passed.
         """
-        config = config or _DISPATCH
-        info = layout_info or _NO_INFO
+        options = _given("config", config, DispatchConfig, _DISPATCH)
+        info = _given("layout_info", layout_info, LayoutInfo, _NO_INFO)
         self._core.dispatch(
-            *inputs._tensors,
-            *outputs._tensors,
+            *checks.instance("inputs", inputs, DispatchInputs)._tensors,
+            *checks.instance("outputs", outputs, DispatchOutputs)._tensors,
             layout_info is not None,
             *info._tensors,
             info.recv_topk_idx_kind,
-            config.send_only,
-            config.round_scales,
-            config.pass_direction,
-            config.quant_recipe,
+            options.send_only,
+            options.round_scales,
+            options.pass_direction,
+            options.quant_recipe,
             self._group._note(stream),
         )
 
@@ -383,13 +453,13 @@ class Handle:
         stream: Any = None,
     ) -> None:
         """Collective. Brings the experts' rows back to their tokens and adds them up. Queued, as dispatch."""
-        config = config or _COMBINE
+        options = _given("config", config, CombineConfig, _COMBINE)
         self._core.combine(
-            *inputs._tensors,
-            *outputs._tensors,
-            config.send_only,
-            config.pass_direction,
-            config.quant_recipe,
+            *checks.instance("inputs", inputs, CombineInputs)._tensors,
+            *checks.instance("outputs", outputs, CombineOutputs)._tensors,
+            options.send_only,
+            options.pass_direction,
+            options.quant_recipe,
             self._group._note(stream),
         )
 

@@ -17,7 +17,7 @@ from typing import Any, Iterator, List, NamedTuple, Optional, Tuple, Union
 
 import numpy
 
-from . import _core
+from . import _core, checks
 from .comm import Communicator, empty_like
 from .ep import (
     Algorithm,
@@ -40,6 +40,10 @@ from .moe_memory import CudaMemory, HostMemory
 from .tensor import Tensor, as_tensor, dtype_bytes, dtype_name
 
 _MODES = {"ll": Algorithm.LOW_LATENCY, "ht": Algorithm.HIGH_THROUGHPUT}
+#: What experts' results can be summed up in.
+DTYPES = ("float32", "float16", "bfloat16")
+# Of a group: bytes that rows are a multiple of, the most of them, the most experts, and tokens of a rank.
+_ROW_UNIT, _MOST_ROW_BYTES, _MOST = 16, 1 << 24, 1 << 20
 _BACKWARD_DISPATCH = DispatchConfig(pass_direction=PassDir.BWD)
 _NONE = _core.ABSENT
 _BACKWARD_COMBINE = CombineConfig(pass_direction=PassDir.BWD)
@@ -181,15 +185,27 @@ class MoE(Closable):
         training: bool = False,
         timeout: float = 0.0,
     ) -> None:
+        checks.instance("comm", comm, Communicator)
         if mode not in ("auto", *_MODES):
-            raise InvalidArgument("invalid argument: mode is %r, allowed are 'auto', 'll' and 'ht'" % (mode,))
+            checks.refuse("mode", mode, "'auto', 'll' or 'ht'")
         if mode == "ll" and training:
             raise InvalidArgument("invalid argument: mode is 'll', which has no backward pass, and training is True")
+        self.dtype = dtype_name(dtype)
+        if self.dtype not in DTYPES:
+            checks.refuse("dtype", dtype, "one of " + ", ".join(DTYPES))
+        experts = checks.whole("experts", experts, 1, _MOST)
+        topk = checks.whole("topk", topk, 1, experts)
+        max_tokens = checks.whole("max_tokens", max_tokens, 1, _MOST)
+        element_bytes = dtype_bytes(self.dtype)
+        hidden = checks.whole("hidden", hidden, 1, _MOST_ROW_BYTES // element_bytes)
+        if hidden * element_bytes % _ROW_UNIT:
+            must = "a multiple of %d: rows are multiples of %d bytes" % (_ROW_UNIT // element_bytes, _ROW_UNIT)
+            checks.refuse("hidden", hidden, must)
+        timeout_ns = int(checks.seconds("timeout", timeout) * 1e9)
         choice = choose_mode(max_tokens, training=training)
         self.mode = choice.mode if mode == "auto" else mode
         self.reason = choice.reason if mode == "auto" else "as the caller chose"
         self.experts, self.topk, self.hidden, self.max_tokens = experts, topk, hidden, max_tokens
-        self.dtype = dtype_name(dtype)
         self.name = ""  # switchyard.torch.ops gives it one
         self._group = Group(
             comm,
@@ -197,14 +213,15 @@ class MoE(Closable):
                 algorithm=_MODES[self.mode],
                 num_experts=experts,
                 max_dispatch_tokens_per_rank=max_tokens,
-                max_token_bytes=hidden * dtype_bytes(self.dtype),
+                max_token_bytes=hidden * element_bytes,
                 num_topk=topk,
-                timeout_ns=int(timeout * 1e9),
+                timeout_ns=timeout_ns,
             ),
         )
         super().__init__(comm)
         self._comm = comm
         self._is_ll = self.mode == "ll"
+        self._takes_raw = self.dtype == "bfloat16"  # NumPy has no type for it
         self._free_handles: List[Handle] = []
         self._memory: Union[HostMemory, CudaMemory] = (
             HostMemory(comm, self._group, hidden, self.dtype) if comm.device == "cpu" else CudaMemory(self._group, hidden)
@@ -213,7 +230,9 @@ class MoE(Closable):
         #: The numbers of this rank's experts among all.
         self.local_experts: List[int] = self._group.local_experts
         self._num_local = len(self.local_experts)
-        self._batch_shape = _core.BatchShape(max_tokens, hidden, topk, experts, _core.DTYPE_CODES[self.dtype])
+        self._batch_shape = _core.BatchShape(
+            max_tokens, hidden, topk, experts, _core.DTYPE_CODES[self.dtype], comm._core.device
+        )
         self._block_shape = (self._num_local, self._block_rows, hidden)
         self._blocks = numpy.arange(self._num_local, dtype=numpy.int32) * self._block_rows if self._is_ll else None
         self._free_handles.append(self._new_handle())  # collective in low latency, so it is made here
@@ -278,6 +297,8 @@ class MoE(Closable):
 
     def combine_backward(self, grad_y: Any, expert_out: Any, state: State) -> Tuple[Any, Any]:
         """Collective. The gradients of expert_out and of the rows' weights, from that of y."""
+        self._require_backward()
+        self._rows("expert_out", expert_out, state)
         grad_rows = self.scatter_gradient(grad_y, state)
         weights = state.recv.weights
         return grad_rows * weights[:, None], (grad_rows * expert_out).sum(-1)
@@ -310,6 +331,7 @@ class MoE(Closable):
         sum_rows.
         """
         self._require_backward()
+        self._check_state(state)
         tokens = self._tokens("grad_y", grad_y, state.num_tokens)
         rows = self._memory.rows(tokens, state.recv.tokens.shape[0])
         state.handle.dispatch(
@@ -397,22 +419,27 @@ class MoE(Closable):
         return self._of_our_type("buffer", array)
 
     def _tokens(self, name: str, value: Any, num_tokens: Optional[int]) -> Tensor:
-        """[tokens, hidden] of the layer's type; unsigned integers of its width are taken for it."""
+        """[tokens, hidden] of the layer's type; for one that NumPy lacks, unsigned integers of its width will do."""
         tensor = self._of_our_type(name, value)
         _expect(name, tensor, (tensor.shape[0] if num_tokens is None else num_tokens, self.hidden), (self.dtype,))
         return tensor
 
-    def _rows(self, name: str, value: Any, state: State) -> Tensor:
+    def _check_state(self, state: State) -> None:
+        if not isinstance(state, State):
+            checks.refuse("state", state, "what dispatch() returned")
         if state.moe is not self:
             raise InvalidArgument("invalid argument: state is of another MoE")
         if state.recv is None:
             raise InvalidUsage("invalid usage: the state's dispatch failed")
+
+    def _rows(self, name: str, value: Any, state: State) -> Tensor:
+        self._check_state(state)
         tensor = self._of_our_type(name, value)
         _expect(name, tensor, tuple(state.recv.tokens.shape), (self.dtype,))
         return tensor.reshape(self._block_shape) if self._is_ll else tensor
 
     def _of_our_type(self, name: str, value: Any) -> Tensor:
-        if type(value) is numpy.ndarray and value.dtype.kind == "u":
+        if self._takes_raw and type(value) is numpy.ndarray and value.dtype.kind == "u":
             return Tensor(value, dtype=self.dtype, name=name)
         return as_tensor(value, name)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from typing import Any, List
+import weakref
+from typing import Any, Callable, List
 
 import numpy
 
@@ -14,8 +15,31 @@ from .errors import InvalidArgument
 from .tensor import Tensor, numpy_dtype
 
 
+class _Owner(numpy.ndarray):  # type: ignore[type-arg]  # of NumPy 2 it has other parameters
+    """Of memory. A type of its own, because NumPy lets a view of a view keep the first array of one type, and this one
+    is not to be it: views of what is given out then keep the array that was given out.
+    """
+
+
+class _Block:
+    """Memory for rows, given out to one user at a time."""
+
+    __slots__ = ("memory", "num_rows", "given")
+
+    def __init__(self, num_rows: int, row_bytes: int) -> None:
+        self.memory = _Owner(num_rows * row_bytes, numpy.uint8)
+        self.num_rows = num_rows
+        #: The array that was given out last, or None: it is alive while anybody sees the memory.
+        self.given: Callable[[], Any] = lambda: None
+
+    def give(self, num_rows: int, hidden: int, dtype: "numpy.dtype[Any]") -> Any:
+        array: Any = numpy.ndarray((num_rows, hidden), dtype, self.memory)
+        self.given = weakref.ref(array)
+        return array
+
+
 class HostMemory:
-    """NumPy arrays, given to torch's users as torch tensors. Those that nobody uses any more are given out again: fresh
+    """NumPy arrays, given to torch's users as torch tensors. Memory that nobody uses any more is given out again: fresh
     memory costs a page fault every 4 KiB. A call waits for its result.
     """
 
@@ -24,26 +48,29 @@ class HostMemory:
     def __init__(self, comm: Communicator, group: Group, hidden: int, dtype: str) -> None:
         self._hidden = hidden
         self._dtype = numpy_dtype(dtype)
-        self._arrays: List[Any] = []
-        self._stream = group._note(comm.stream)
+        self._row_bytes = hidden * self._dtype.itemsize
+        self._blocks: List[_Block] = []
+        self._used = group._used
+        self._stream = comm.stream
+        self._native = self._used.note(self._stream)
 
     def rows(self, like: Tensor, num_rows: int) -> Any:
-        for array in self._arrays:
-            # The list, the loop and getrefcount's argument have it, and nobody has a view of it.
-            if len(array) >= num_rows and sys.getrefcount(array) <= 3:
-                return array[:num_rows]
-        array = numpy.empty((num_rows + num_rows // 4, self._hidden), self._dtype)
-        self._arrays = [kept for kept in self._arrays if sys.getrefcount(kept) > 3][-self._KEPT :] + [array]
-        return array[:num_rows]
+        for block in self._blocks:
+            if block.num_rows >= num_rows and block.given() is None:
+                return block.give(num_rows, self._hidden, self._dtype)
+        # A little larger than asked for; those that are too small now are given up.
+        made = _Block(num_rows + num_rows // 4, self._row_bytes)
+        self._blocks = [block for block in self._blocks if block.given() is not None][-self._KEPT :] + [made]
+        return made.give(num_rows, self._hidden, self._dtype)
 
     def numbers(self, like: Tensor, count: int, dtype: str = "int32") -> Any:
         return numpy.empty(count, dtype)
 
     def stream(self) -> _core.Stream:
-        return self._stream
+        return self._used.note(self._stream)
 
     def finish(self) -> None:
-        self._stream.synchronize(None)
+        self._native.synchronize(None)
 
     def as_callers(self, like: Any, array: Any, dtype: str) -> Any:
         """An array of ours as what the caller works with, which is what `like` is."""

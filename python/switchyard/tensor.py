@@ -12,15 +12,21 @@ from typing import Any, Dict, Optional, Sequence, Tuple
 
 import numpy
 
-from . import _core
+from . import _core, checks
 from .errors import InvalidArgument
 
 Tensor = _core.Tensor
 as_tensor = (
     _core.as_tensor
 )  # (value, name): `value` itself if it is a Tensor, else one over it; errors name the argument
-Described = Tuple[Any, int, Sequence[int], Any, bool, Optional[_core.DeviceKind]]
-_HOST, _CUDA = _core.DeviceKind.HOST, _core.DeviceKind.CUDA
+Described = Tuple[Any, int, Sequence[int], Any, bool, Optional[_core.DeviceId]]
+_HOST = _core.DeviceId(_core.DeviceKind.HOST, 0)
+_ANY_GPU = -1
+
+
+def _gpu(ordinal: int) -> _core.DeviceId:
+    return _core.DeviceId(_core.DeviceKind.CUDA, ordinal)
+
 
 # Names of other libraries for our types; what ml_dtypes and torch call FP8 is OCP's.
 _ALIASES = {
@@ -33,6 +39,8 @@ _ALIASES = {
     "long": "int64",
     "bool": "bool",
 }
+# Names that mean another type there: E4M3 of ml_dtypes without "fn" has infinities, as IEEE's formats have.
+_NUMPY_NAMES = {"float8_e4m3": "IEEE's float8_e4m3"}
 
 
 def dtype_name(dtype: Any) -> str:
@@ -47,7 +55,7 @@ def dtype_name(dtype: Any) -> str:
         name = str(dtype)
     else:
         try:
-            name = numpy.dtype(dtype).name
+            name = _NUMPY_NAMES.get(numpy.dtype(dtype).name, numpy.dtype(dtype).name)
         except TypeError:
             name = str(dtype)
     name = name[len("torch.") :] if name.startswith("torch.") else name
@@ -131,28 +139,40 @@ def _is_dense(shape: Sequence[int], strides: Optional[Sequence[int]], item: int)
 
 
 def describe(
-    buffer: Any, dtype: Optional[Any], shape: Optional[Sequence[int]], window: Optional[Any], argument: str
+    buffer: Any,
+    dtype: Optional[Any],
+    shape: Optional[Sequence[int]],
+    window: Optional[Any],
+    window_offset: Any,
+    argument: str,
 ) -> Described:
-    """(address or window, type code, shape, what to keep alive, writable, device if known) of anything that Tensor()
-    takes.
+    """(address, type code, shape, what to keep alive, writable, device if known) of anything that Tensor() takes; in
+    place of the address a tensor that is to be viewed otherwise, or a window, with the place in it next to the shape.
     """
+    if shape is not None:
+        shape = checks.wholes("shape of " + argument, shape)
     if window is not None:
         if buffer is not None or dtype is None or shape is None:
             raise InvalidArgument("invalid argument: %s in a window needs buffer None, a dtype and a shape" % argument)
-        return window._core, _code(dtype_name(dtype), None, argument), shape, window, True, None
+        memory = getattr(window, "_core", None)
+        if not isinstance(memory, _core.SymmetricMemory):
+            checks.refuse("window of " + argument, window, "a SymmetricMemory")
+        offset = checks.whole("offset of %s in its window" % argument, window_offset, most=checks.INT64_MAX)
+        return memory, _code(dtype_name(dtype), None, argument), shape, offset, True, None
     if isinstance(buffer, _core.Tensor):
         return (
-            buffer.data_ptr,
+            buffer,
             _code(buffer.dtype, dtype, argument),
             buffer.shape if shape is None else shape,
             buffer,
             buffer.writable,
             buffer.device,
         )
-    if isinstance(buffer, int):
+    if isinstance(buffer, (int, numpy.integer)):
         if dtype is None or shape is None:
             raise InvalidArgument("invalid argument: %s is an address and needs a dtype and a shape" % argument)
-        return buffer, _code(dtype_name(dtype), None, argument), shape, None, True, None
+        address = checks.whole(argument, buffer, most=checks.UINT64_MAX)
+        return address, _code(dtype_name(dtype), None, argument), shape, None, True, None
     if shape is not None:
         raise InvalidArgument(
             "invalid argument: %s has a shape of its own; `shape` goes with an address or a window" % argument
@@ -189,10 +209,15 @@ def _of_numpy(array: "numpy.ndarray[Any, Any]", dtype: Optional[Any], argument: 
 def _of_torch(tensor: Any, dtype: Optional[Any], argument: str) -> Described:
     if tensor.device.type not in ("cpu", "cuda"):
         _refuse_device(argument, str(tensor.device))
+    if str(tensor.layout) != "torch.strided":
+        raise InvalidArgument(
+            "invalid argument: %s is sparse (%s), must be dense: pass its to_dense()" % (argument, tensor.layout)
+        )
     shape = tuple(tensor.shape)
     if not tensor.is_contiguous():
         _refuse_strides(argument, shape)
-    return tensor.data_ptr(), _code(dtype_name(tensor.dtype), dtype, argument), shape, tensor, True, _HOST if tensor.device.type == "cpu" else _CUDA
+    device = _HOST if tensor.device.type == "cpu" else _gpu(tensor.device.index)
+    return tensor.data_ptr(), _code(dtype_name(tensor.dtype), dtype, argument), shape, tensor, True, device
 
 
 def _of_interface(buffer: Any, interface: Dict[str, Any], name: str, dtype: Optional[Any], argument: str) -> Described:
@@ -201,7 +226,8 @@ def _of_interface(buffer: Any, interface: Dict[str, Any], name: str, dtype: Opti
     if not element.isnative or not _is_dense(shape, interface.get("strides"), element.itemsize):
         _refuse_strides(argument, shape)
     address, read_only = interface["data"]
-    return address, _code(dtype_name(element), dtype, argument), shape, buffer, not read_only, _CUDA if name == "__cuda_array_interface__" else _HOST
+    device = _gpu(_ANY_GPU) if name == "__cuda_array_interface__" else _HOST
+    return address, _code(dtype_name(element), dtype, argument), shape, buffer, not read_only, device
 
 
 # DLPack's structs, as far as reading goes (the format is public and frozen).
@@ -221,7 +247,7 @@ class _DlTensor(ctypes.Structure):
 
 
 _DL_CODES = {0: "int", 1: "uint", 2: "float", 4: "bfloat"}
-_DL_DEVICES = {1: _HOST, 2: _CUDA, 3: _HOST}  # 3: pinned by CUDA
+_DL_HOST, _DL_CUDA, _DL_PINNED = 1, 2, 3
 
 _capsule_pointer = ctypes.pythonapi.PyCapsule_GetPointer
 _capsule_pointer.restype = ctypes.c_void_p
@@ -229,11 +255,11 @@ _capsule_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 
 def _of_dlpack(buffer: Any, dtype: Optional[Any], argument: str) -> Described:
-    kind = int(buffer.__dlpack_device__()[0])
-    if kind not in _DL_DEVICES:
+    kind, ordinal = (int(number) for number in buffer.__dlpack_device__())
+    if kind not in (_DL_HOST, _DL_CUDA, _DL_PINNED):
         _refuse_device(argument, "a device of DLPack's kind %d" % kind)
     # Stream -1: whoever reads the memory is in the right stream already, as the caller has seen to.
-    capsule = buffer.__dlpack__() if kind != 2 else buffer.__dlpack__(stream=-1)
+    capsule = buffer.__dlpack__() if kind != _DL_CUDA else buffer.__dlpack__(stream=-1)
     # The capsule is not consumed: its own destructor gives the tensor back, so it is what is kept.
     table = _DlTensor.from_address(_capsule_pointer(capsule, b"dltensor"))
     shape = tuple(table.shape[i] for i in range(table.ndim))
@@ -243,4 +269,5 @@ def _of_dlpack(buffer: Any, dtype: Optional[Any], argument: str) -> Described:
         _refuse_strides(argument, shape)
     name = "%s%d" % (_DL_CODES.get(table.code, "code %d of " % table.code), table.bits)
     address = (table.data or 0) + table.byte_offset
-    return address, _code(name, dtype, argument), shape, capsule, True, _DL_DEVICES[kind]
+    device = _gpu(ordinal) if kind == _DL_CUDA else _HOST
+    return address, _code(name, dtype, argument), shape, capsule, True, device

@@ -1,6 +1,7 @@
 // What a caller does to a layer's batch around an operation: looks at it before, weighs its rows between.
 #include "switchyard/ep.hpp"
 #include "switchyard/numeric.hpp"
+#include "validate.hpp"
 
 namespace switchyard::ep {
 namespace {
@@ -35,6 +36,7 @@ void check_batch(const Tensor& x, const Tensor& topk_idx, const Tensor& topk_wei
     throw Error(Status::invalid_argument(
         text("x is ", x.shape_text(), ", must be [", num_tokens, ", ", shape.hidden, "] ", dtype_name(shape.dtype))));
   }
+  if (const Status aligned = check_aligned("x", x); !aligned.ok()) throw Error(aligned);
   if (num_tokens > shape.max_tokens) {
     throw Error(Status::invalid_argument(text("x has ", num_tokens, " tokens, max_tokens is ", shape.max_tokens)));
   }

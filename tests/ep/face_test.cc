@@ -134,6 +134,8 @@ TEST(Face, BatchesAreCheckedByName) {
               HasSubstr("x is [4, 2] float32"));
   EXPECT_THAT(complaint(Tensor::of(x.data(), DType::kFloat16, {2, 4}), indices, numbers),
               HasSubstr("must be [2, 4] float32"));
+  EXPECT_THAT(complaint(Tensor::of(x.data() + 1, DType::kFloat32, {1, 4}), indices, numbers),
+              HasSubstr("x must be aligned to 16 bytes"));
   EXPECT_THAT(complaint(rows, Tensor::of(idx.data(), DType::kInt64, {1, 2}), numbers), HasSubstr("topk_idx is [1, 2]"));
   EXPECT_THAT(complaint(rows, indices, Tensor::of(weights.data(), DType::kFloat32, {4})),
               HasSubstr("topk_weights is [4]"));

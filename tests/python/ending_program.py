@@ -99,6 +99,22 @@ def main(scenario):
         if comm.rank == 1:
             raise ValueError("rank 1 has had enough")
         again()
+    elif scenario in ("exit", "raise_exit", "exit_text"):
+        moe, again = make(comm)
+        if comm.rank == 1:
+            if scenario == "raise_exit":
+                raise SystemExit(4)
+            sys.exit(3 if scenario == "exit" else "rank 1 has had enough")
+        again()
+    elif scenario == "exit_zero":
+        moe, again = make(comm)
+        try:
+            sys.exit(5)
+        except SystemExit:
+            pass
+        if comm.rank == 0:
+            time.sleep(1.5)  # has something else to do, while rank 1 waits to close
+        sys.exit(0)
     elif scenario == "die":
         moe, again = make(comm)
         if comm.rank == 1:

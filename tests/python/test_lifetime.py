@@ -4,6 +4,7 @@ come.
 
 import gc
 import os
+import sys
 import threading
 import time
 import weakref
@@ -25,6 +26,7 @@ from switchyard import (
     MoE,
     RemoteError,
     SwitchyardError,
+    Tensor,
 )
 from threads import on_ranks
 
@@ -115,6 +117,60 @@ def test_an_unused_handle_and_stream_go_only_when_nothing_runs():
     on_ranks(2, body)
 
 
+def num_threads():
+    return len(os.listdir("/proc/self/task"))
+
+
+def test_streams_that_are_used_once_go():
+    def body(comm):
+        with small_moe(comm) as moe:
+            before = num_threads()
+            for _ in range(200):
+                comm.all_reduce(numpy.ones(1), stream=switchyard.Stream())
+                moe.group._note(switchyard.Stream())
+            deadline = time.monotonic() + 10
+            while not comm._used.idle or not moe.group._used.idle:
+                assert time.monotonic() < deadline
+                time.sleep(0.001)
+            comm.all_reduce(numpy.ones(1), stream=switchyard.Stream())
+            round_trip(comm, moe)
+            assert num_threads() < before + 5
+
+    on_ranks(1, body)
+
+
+def test_rows_are_given_out_again_when_nobody_sees_them():
+    def body(comm):
+        with small_moe(comm) as moe:
+            x, idx, weights = batch(comm)
+
+            def dispatch():
+                return moe.dispatch(x, idx, weights)[0].tokens
+
+            addresses = {dispatch().ctypes.data for _ in range(20)}
+            assert len(addresses) == 1
+            for keep in (
+                lambda rows: rows,
+                lambda rows: rows[1:],
+                lambda rows: rows[1:][:1].view(numpy.uint8)[0, 3:],
+                lambda rows: memoryview(rows),
+                lambda rows: numpy.asarray(memoryview(rows)),
+                lambda rows: Tensor(rows),
+                lambda rows: iter(rows),
+            ):
+                rows = dispatch()
+                address, seen = rows.ctypes.data, keep(rows)
+                del rows
+                others = [dispatch() for _ in range(12)]
+                assert address not in [other.ctypes.data for other in others]
+                assert len({other.ctypes.data for other in others}) == len(others)
+                del others, seen
+            rows = [dispatch() for _ in range(4)]
+            assert all((one[: len(x)] == x).all() for one in rows)
+
+    on_ranks(1, body)
+
+
 def test_closed_objects_say_so():
     def body(comm):
         moe = small_moe(comm)
@@ -142,6 +198,19 @@ def test_closed_objects_say_so():
             reference.new_group(comm)
 
     on_ranks(2, body)
+
+
+def test_a_split_communicator_outlives_the_one_it_was_split_from():
+    def body(comm):
+        half = comm.split(0)
+        comm.close()
+        with small_moe(half) as moe:
+            round_trip(half, moe)
+        total = half.all_reduce(numpy.ones(1))
+        half.close()
+        return float(total[0])
+
+    assert on_ranks(2, body) == [2.0, 2.0]
 
 
 def test_arrays_in_a_window_outlive_it():
@@ -246,6 +315,19 @@ def test_an_exception_in_a_with_block_is_what_one_sees_and_ends_the_others():
     with pytest.raises((KeyError, RemoteError)):
         on_ranks(2, body)
     assert time.monotonic() - begin < 5
+
+
+def test_a_stream_that_goes_in_a_forked_child_goes_quietly():
+    stream = switchyard.Stream()
+    child = os.fork()
+    if child == 0:
+        ignored = []
+        sys.unraisablehook = ignored.append
+        del stream
+        os._exit(len(ignored))
+    _, status = os.waitpid(child, 0)
+    assert status == 0
+    stream.synchronize()
 
 
 def test_a_forked_child_leaves_everything_alone():

@@ -112,6 +112,12 @@ def test_auto_says_why(comm):
             assert moe.mode == mode and str(most) in moe.reason
 
 
+def misaligned(x):
+    memory = numpy.zeros(x.nbytes + 16, numpy.uint8)
+    begin = (4 - memory.ctypes.data) % 16
+    return memory[begin : begin + x.nbytes].view(x.dtype).reshape(x.shape)
+
+
 @pytest.mark.parametrize("mode", ["ll", "ht"])
 def test_a_refused_call_sends_nothing_and_everything_goes_on(comm, rng, mode):
     with MoE(comm, experts=comm.num_ranks, topk=1, hidden=HIDDEN, max_tokens=4, mode=mode) as moe:
@@ -120,6 +126,10 @@ def test_a_refused_call_sends_nothing_and_everything_goes_on(comm, rng, mode):
         bad = [
             (x.astype(numpy.float64), idx, weights, "x is .* float64, must be .* float32"),
             (x[:, :8], idx, weights, "x.* is not contiguous"),
+            (misaligned(x), idx, weights, "x must be aligned to 16 bytes"),
+            (x.view(numpy.uint32), idx, weights, "x is .* uint32, must be .* float32"),
+            (x.tolist(), idx, weights, "x is a list"),
+            (x, None, weights, "topk_idx is a NoneType"),
             (x[:, :8].copy(), idx, weights, "x is .4, 8. float32, must be .4, 16. float32"),
             (x, idx[:3], weights, "topk_idx is .3, 1."),
             (x, idx.astype(numpy.float32), weights, "topk_idx is .* float32, must be .* int64 or int32"),
@@ -140,6 +150,11 @@ def test_a_refused_call_sends_nothing_and_everything_goes_on(comm, rng, mode):
             if comm.rank == 0:
                 with pytest.raises(InvalidArgument, match="expert_out is"):
                     moe.combine(recv.tokens[:1].copy(), state)
+                with pytest.raises(InvalidArgument, match="state is None, must be what dispatch"):
+                    moe.combine(recv.tokens, None)
+                if mode == "ht":
+                    with pytest.raises(InvalidArgument, match="expert_out is .* must be"):
+                        moe.combine_backward(x, recv.tokens[:1].copy(), state)
             assert (moe.combine(recv.tokens, state) == x).all()
         if mode == "ll":
             with pytest.raises(InvalidUsage, match="no backward pass"):
@@ -151,5 +166,27 @@ def test_what_cannot_be_made(comm):
         MoE(comm, experts=4, topk=1, hidden=HIDDEN, mode="fast")
     with pytest.raises(InvalidArgument, match="'ll', which has no backward pass"):
         MoE(comm, experts=4, topk=1, hidden=HIDDEN, mode="ll", training=True)
-    with pytest.raises(InvalidArgument, match="num_experts is -1"):
-        MoE(comm, experts=-1, topk=1, hidden=HIDDEN)
+    good = dict(experts=4, topk=1, hidden=HIDDEN, max_tokens=8)
+    for name, value in (
+        ("experts", -1),
+        ("experts", "4"),
+        ("topk", 0),
+        ("topk", 1.5),
+        ("hidden", 7),
+        ("hidden", None),
+        ("max_tokens", 0),
+        ("max_tokens", 1 << 40),
+        ("timeout", "1"),
+        ("timeout", -1.0),
+        ("timeout", float("nan")),
+        ("dtype", "int8"),
+        ("dtype", None),
+        ("dtype", "float64"),
+        ("dtype", "float8_e4m3"),
+        ("mode", None),
+    ):
+        for mode in ("ll", "ht"):
+            with pytest.raises(InvalidArgument, match="%s is %s, must be" % (name, value if value is None else ".*")):
+                MoE(comm, **{"mode": mode, **good, name: value})
+    with MoE(comm, **{name: numpy.int16(value) for name, value in good.items()}) as moe:
+        assert moe.hidden == 16

@@ -8,7 +8,7 @@ import numpy
 import pytest
 
 import switchyard
-from switchyard import InvalidArgument, Tensor
+from switchyard import InvalidArgument, Tensor, _core
 
 
 @pytest.mark.parametrize(
@@ -101,27 +101,82 @@ def test_foreign_strides_are_refused():
 
 
 class OnDevice(DlPack):
-    def __init__(self, array, kind):
+    def __init__(self, array, kind, ordinal=0):
         super().__init__(array)
-        self.kind = kind
+        self.kind, self.ordinal = kind, ordinal
 
     def __dlpack__(self, stream=None):
         assert stream == (-1 if self.kind == 2 else None)  # on a GPU: nothing is to be waited for
         return super().__dlpack__()
 
     def __dlpack_device__(self):
-        return (self.kind, 0)
+        return (self.kind, self.ordinal)
 
 
 def test_devices():
     array = numpy.zeros(4, numpy.float32)
     on_gpu = Interface(array, "__cuda_array_interface__")
-    assert str(Tensor(on_gpu).device) == "DeviceKind.CUDA"
-    assert str(Tensor(OnDevice(array, 2)).device) == "DeviceKind.CUDA"
-    assert str(Tensor(OnDevice(array, 3)).device) == "DeviceKind.HOST"
-    assert str(Tensor(array).device) == "DeviceKind.HOST"
+    assert str(Tensor(on_gpu).device) == "cuda"  # which one, this interface does not say
+    assert str(Tensor(OnDevice(array, 2)).device) == "cuda:0"
+    assert str(Tensor(OnDevice(array, 2, 3)).device) == "cuda:3"
+    assert str(Tensor(OnDevice(array, 3)).device) == "cpu"
+    assert str(Tensor(array).device) == "cpu"
     with pytest.raises(InvalidArgument, match="x is on a device of DLPack's kind 4"):
         Tensor(OnDevice(array, 4), name="x")
+
+
+def test_a_batch_of_another_gpu_is_refused():
+    x, idx, weights = numpy.zeros((1, 4), numpy.float32), numpy.zeros((1, 1), int), numpy.ones((1, 1), numpy.float32)
+    shape = _core.BatchShape(1, 4, 1, 1, _core.DTYPE_CODES["float32"], _core.DeviceId(_core.DeviceKind.CUDA, 0))
+
+    def check(*ordinals):
+        tensors = (Tensor(OnDevice(a, 2, ordinal)) for a, ordinal in zip((x, idx, weights), ordinals))
+        _core.check_batch(*tensors, shape)
+
+    check(0, 0, 0)
+    on_any = Tensor(Interface(x, "__cuda_array_interface__"))
+    _core.check_batch(on_any, Tensor(OnDevice(idx, 2)), Tensor(OnDevice(weights, 2)), shape)
+    for ordinals, name in (((1, 0, 0), "x"), ((0, 1, 0), "topk_idx"), ((0, 0, 1), "topk_weights")):
+        with pytest.raises(InvalidArgument, match=name + " is in the memory of GPU 1, .* needs the memory of GPU 0"):
+            check(*ordinals)
+
+
+def test_a_tensor_of_a_tensor_is_another_view_of_it():
+    array = numpy.zeros((2, 4), numpy.float32)
+    view = Tensor(Tensor(array), shape=(8,), dtype="int32")
+    assert (view.shape, view.dtype, view.data_ptr, view.buffer is array) == ((8,), "int32", array.ctypes.data, True)
+    for shape in ((1 << 28,), (9,), (1 << 62, 1 << 62)):
+        with pytest.raises(InvalidArgument, match="x is .2, 4. float32, can't be"):
+            Tensor(Tensor(array), shape=shape, name="x")
+
+
+def test_a_view_of_a_tensor_in_a_window_is_in_the_window(comm):
+    with switchyard.SymmetricMemory(comm, 256) as memory:
+        given = memory.tensor((4, 8), "float32", offset=128)
+        assert repr(Tensor(given, shape=(8, 4))) == repr(given.reshape((8, 4)))
+        assert Tensor(given, dtype="int32").data_ptr == given.data_ptr
+        assert Tensor(given).buffer is memory
+
+
+def test_places_outside_a_window_are_refused(comm):
+    with switchyard.SymmetricMemory(comm, 4096) as memory:
+        for make in (memory.tensor, memory.array):
+            for offset in (-8, -(1 << 30), 4096 - 12, 1 << 40, 1.5, "8"):
+                with pytest.raises(InvalidArgument, match="tensor is .* at byte|offset of tensor in its window is"):
+                    make((4,), "float32", offset=offset)
+            for shape in ((-1,), 4, None, "ab", (1.5,), (1 << 40,), (1 << 62, 1 << 62)):
+                with pytest.raises(InvalidArgument, match="shape of tensor|tensor is .* at byte|needs buffer None"):
+                    make(shape, "float32")
+        array = memory.array((numpy.int64(4),), "float32", offset=numpy.int64(16))
+        array[:] = 7
+        assert list(memory.array((8,), "float32")) == [0, 0, 0, 0, 7, 7, 7, 7]
+
+
+def test_the_two_types_called_e4m3_are_told_apart():
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    assert Tensor(numpy.zeros(4, ml_dtypes.float8_e4m3fn)).dtype == "float8_e4m3"
+    with pytest.raises(InvalidArgument, match="x has elements of type IEEE's float8_e4m3"):
+        Tensor(numpy.zeros(4, ml_dtypes.float8_e4m3), name="x")
 
 
 def test_an_address_with_type_and_shape():
@@ -164,6 +219,8 @@ def test_torch_tensors():
         Tensor(tensor.t(), name="x")
     with pytest.raises(InvalidArgument, match="x is on meta"):
         Tensor(torch.zeros(2, device="meta"), name="x")
+    with pytest.raises(InvalidArgument, match="x is sparse .torch.sparse_coo., must be dense"):
+        Tensor(torch.eye(4).to_sparse(), name="x")
 
 
 def test_importing_the_package_does_not_import_torch():

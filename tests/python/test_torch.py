@@ -6,7 +6,7 @@ import numpy
 import pytest
 
 import switchyard
-from switchyard import InvalidUsage, MoE
+from switchyard import InvalidArgument, InvalidUsage, MoE
 
 torch = pytest.importorskip("torch", reason="torch is not installed: no tests of switchyard.torch")
 import switchyard.torch  # noqa: E402
@@ -113,6 +113,48 @@ def test_inference_in_both_modes(comm, mode, dtype):
             sharded = switchyard.torch.ExpertParallel(moe, [make_expert(number) for number in range(num_experts)])
             expected = layer([make_expert(number) for number in range(num_experts)], x, idx, weights)
             assert torch.allclose(sharded(x[None], idx[None], weights[None])[0], expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["ll", "ht"])
+def test_experts_may_compute_in_another_type(comm, mode):
+    with MoE(comm, experts=2 * comm.num_ranks, topk=TOPK, hidden=HIDDEN, max_tokens=8, mode=mode) as moe:
+        sharded = switchyard.torch.ExpertParallel(moe, make_expert)
+        x, idx, weights = batch(comm.rank, 6, 2 * comm.num_ranks)
+        with torch.set_grad_enabled(mode == "ht"), torch.autocast("cpu", dtype=torch.bfloat16):
+            y = sharded(x, idx, weights)
+        assert y.dtype == torch.float32
+        expected = layer([make_expert(number) for number in range(2 * comm.num_ranks)], x, idx, weights)
+        assert torch.allclose(y, expected, atol=5e-2)
+        if mode == "ht":
+            y.sum().backward()
+            assert any(parameter.grad is not None for parameter in sharded.parameters())
+
+
+def test_what_does_not_fit_is_refused_by_name(comm):
+    with MoE(comm, experts=comm.num_ranks, topk=TOPK, hidden=HIDDEN, max_tokens=8, mode="ll") as moe, torch.no_grad():
+        x, idx, weights = torch.ones(2, HIDDEN), torch.zeros(2, TOPK, dtype=torch.int64), torch.ones(2, TOPK)
+
+        def run(x=x, idx=idx, weights=weights, expert=lambda number, rows: rows):
+            return switchyard.torch.run_experts(moe, expert, x, idx, weights)
+
+        for changes, why in (
+            (dict(idx=idx.reshape(4, 1)), "topk_idx is .4, 1., must be .2, 2."),
+            (dict(weights=weights[:, :1]), "topk_weights is .2, 1., must be .2, 2."),
+            (dict(x=x[:, :8]), "x is .2, 8., must be .2, 16."),
+            (dict(x=x.numpy()), "x is a ndarray, must be a Tensor"),
+        ):
+            with pytest.raises(InvalidArgument, match=why):
+                run(**changes)
+        assert torch.allclose(run(), 2 * x)
+        for call, why in (
+            (lambda: switchyard.torch.dispatch(moe, x.numpy(), idx, weights), "x is a ndarray"),
+            (lambda: switchyard.torch.dispatch(moe, x, idx, None), "topk_weights is None"),
+            (lambda: switchyard.torch.combine(moe, x, None), "state is None"),
+            (lambda: switchyard.torch.ExpertParallel(None, make_expert), "moe is None"),
+            (lambda: switchyard.torch.sum_gradients(torch.nn.Linear(1, 1), None), "comm is None"),
+        ):
+            with pytest.raises(InvalidArgument, match=why):
+                call()
 
 
 def test_gradients_do_not_get_lost_silently(comm):

@@ -87,7 +87,11 @@ def experts_forward(
             "invalid usage: experts_implementation is %r, but the experts are not sharded: call "
             "switchyard.integrations.transformers.shard_experts_(model, comm)" % IMPLEMENTATION
         )
-    return run_experts(moe, mlp_of(layer, moe.local_experts), hidden_states, top_k_index, top_k_weights)
+    # Some models give tokens as [batch, length, hidden], but what their router says as [tokens, topk].
+    tokens = hidden_states.reshape(-1, hidden_states.shape[-1])
+    topk_idx, topk_weights = (given.reshape(-1, given.shape[-1]) for given in (top_k_index, top_k_weights))
+    y = run_experts(moe, mlp_of(layer, moe.local_experts), tokens, topk_idx, topk_weights)
+    return y.reshape(hidden_states.shape)
 
 
 def mlp_of(layer: Any, local_experts: List[int]) -> Callable[[int, torch.Tensor], torch.Tensor]:

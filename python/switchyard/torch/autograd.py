@@ -10,6 +10,7 @@ from typing import Any, Tuple
 
 import torch
 
+from .. import checks
 from ..errors import InvalidUsage
 from ..moe import MoE, Received, State
 
@@ -44,6 +45,8 @@ class _SumRows(torch.autograd.Function):
 
 def dispatch(moe: MoE, x: torch.Tensor, topk_idx: torch.Tensor, topk_weights: torch.Tensor) -> Tuple[Received, State]:
     """Collective. As moe.dispatch, with gradients for x and topk_weights where these are wanted."""
+    checks.instance("moe", moe, MoE)
+    _expect_tensors(x=x, topk_idx=topk_idx, topk_weights=topk_weights)
     if not _tracked(moe, x, topk_weights):
         return moe.dispatch(x.detach(), topk_idx, topk_weights.detach())
     tokens, weights, recv, state = _Dispatch.apply(x, _in_graph(topk_weights, x), topk_idx, moe)
@@ -53,10 +56,17 @@ def dispatch(moe: MoE, x: torch.Tensor, topk_idx: torch.Tensor, topk_weights: to
 
 def combine(moe: MoE, expert_out: torch.Tensor, state: State) -> torch.Tensor:
     """Collective. As moe.combine, with gradients for expert_out and, through the dispatch, for topk_weights."""
+    checks.instance("moe", moe, MoE)._check_state(state)
+    _expect_tensors(expert_out=expert_out)
     if not _tracked(moe, expert_out):
         return moe.combine(expert_out.detach(), state)
     weights = state.recv.weights if state.row_weights is None else state.row_weights
     return _SumRows.apply((expert_out * _in_graph(weights)[:, None]).to(expert_out.dtype), state)
+
+
+def _expect_tensors(**arguments: Any) -> None:
+    for name, value in arguments.items():
+        checks.instance(name, value, torch.Tensor)
 
 
 def _tracked(moe: MoE, *tensors: torch.Tensor) -> bool:
@@ -73,7 +83,8 @@ def _tracked(moe: MoE, *tensors: torch.Tensor) -> bool:
 def _in_graph(weights: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
     """The weights, so that what is computed from them has a backward. Whether a rank's own tensors need one may differ
     from rank to rank: one whose experts got no rows has no parameters in play, and the others would wait for its
-    part."""
+    part. So what comes out always requires a gradient, unless gradients are off: the others' needs are not known here.
+    """
     if weights.requires_grad or any(other.requires_grad for other in others):
         return weights
     return weights.detach().requires_grad_()

@@ -10,7 +10,7 @@ from typing import Any, Optional
 import torch
 import torch.distributed
 
-from ..comm import Communicator, init as init_from_arguments, make_unique_id
+from ..comm import UNIQUE_ID_BYTES, Communicator, init as init_from_arguments, make_unique_id
 
 
 def init(group: Optional[Any] = None, device: Any = "cpu") -> Communicator:
@@ -20,7 +20,7 @@ def init(group: Optional[Any] = None, device: Any = "cpu") -> Communicator:
     if group is None and not torch.distributed.is_initialized():
         return init_from_arguments(device=device)
     rank, num_ranks = torch.distributed.get_rank(group), torch.distributed.get_world_size(group)
-    made = make_unique_id() if rank == 0 else bytes(128)
+    made = make_unique_id() if rank == 0 else bytes(UNIQUE_ID_BYTES)
     carried_by = "cuda" if torch.distributed.get_backend(group) == "nccl" else "cpu"
     unique_id = torch.tensor(list(made), dtype=torch.uint8, device=carried_by)
     # Bytes, not objects: nothing is unpickled.

@@ -6,6 +6,7 @@ from typing import Any, Callable, List, Sequence, Tuple, Union
 
 import torch
 
+from .. import checks
 from ..comm import Communicator
 from ..errors import InvalidArgument
 from ..moe import MoE, Received
@@ -23,6 +24,7 @@ class ExpertParallel(torch.nn.Module):
 
     def __init__(self, moe: MoE, experts: Union[Sequence[torch.nn.Module], Callable[[int], torch.nn.Module]]) -> None:
         super().__init__()
+        checks.instance("moe", moe, MoE)
         if not callable(experts) or isinstance(experts, torch.nn.ModuleList):
             if len(experts) != moe.experts:
                 raise InvalidArgument(
@@ -53,13 +55,28 @@ def run_experts(
     `expert` is called once for each expert of this rank that got rows, with its number and all its rows. x is
     [..., hidden], topk_idx and topk_weights [..., topk].
     """
-    tokens = x.reshape(-1, x.shape[-1]).contiguous()
-    topk = (tokens.shape[0], moe.topk)
+    checks.instance("moe", moe, MoE)
+    for name, value in (("x", x), ("topk_idx", topk_idx), ("topk_weights", topk_weights)):
+        checks.instance(name, value, torch.Tensor)
+    checks.of_shape("x", x.shape, (*x.shape[:-1], moe.hidden))
+    checks.of_shape("topk_idx", topk_idx.shape, (*x.shape[:-1], moe.topk))
+    checks.of_shape("topk_weights", topk_weights.shape, (*x.shape[:-1], moe.topk))
+    topk = (-1, moe.topk)
     recv, state = dispatch(
-        moe, tokens, topk_idx.reshape(topk).contiguous(), topk_weights.reshape(topk).float().contiguous()
+        moe,
+        x.reshape(-1, moe.hidden).contiguous(),
+        topk_idx.reshape(topk).contiguous(),
+        topk_weights.reshape(topk).float().contiguous(),
     )
-    results = [(expert(number, rows), place) for number, rows, place in recv]
+    results = [(_result(number, expert(number, rows), rows), place) for number, rows, place in recv]
     return combine(moe, _in_place(moe, recv, results), state).reshape(x.shape)
+
+
+def _result(number: int, result: Any, rows: torch.Tensor) -> torch.Tensor:
+    """What an expert made of its rows, in their type: under autocast it is of another."""
+    name = "the result of expert %d" % number
+    checks.of_shape(name, checks.instance(name, result, torch.Tensor).shape, rows.shape)
+    return result.to(rows.dtype)
 
 
 def _in_place(moe: MoE, recv: Received, results: List[Tuple[torch.Tensor, slice]]) -> Any:
@@ -77,6 +94,8 @@ def sum_gradients(module: torch.nn.Module, comm: Communicator) -> None:
     With a loss that is the sum over all ranks' tokens (or is divided by their number), these are then the gradients of
     one big batch. A parameter without a gradient counts as zeros.
     """
+    checks.instance("module", module, torch.nn.Module)
+    checks.instance("comm", comm, Communicator)
     shared = [
         parameter
         for parameter in module.parameters()
