@@ -27,7 +27,6 @@ namespace py = pybind11;
 
 // One for each C++ header.
 void bind_status(py::module_& module);
-void bind_exit(py::module_& module);  // none: how the program ends
 void bind_tensor(py::module_& module);
 void bind_comm(py::module_& module);
 void bind_coll(py::module_& module);

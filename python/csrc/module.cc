@@ -5,7 +5,6 @@ PYBIND11_MODULE(_core, module) {
   module.doc() = "The C++ face of Switchyard; use the package `switchyard`.";
   module.attr("__version__") = SWITCHYARD_VERSION;
   switchyard::python::bind_status(module);
-  switchyard::python::bind_exit(module);
   switchyard::python::bind_tensor(module);
   switchyard::python::bind_comm(module);
   switchyard::python::bind_coll(module);

@@ -7,8 +7,8 @@ here, in a tree below its communicator, until it is closed or the program ends:
   - close() (or `with`) closes what was made from an object first, newest first, then the object;
   - a handle or stream that nobody uses any more goes when nothing of it is running;
   - a communicator or group that nobody closes stays until the program ends. Then all are closed, newest first; or, when
-    an exception ends the program (SystemExit with a code of failure among them), aborted, so that no rank waits for one
-    that is gone.
+    an exception ends the program, aborted, so that no rank waits for one that is gone. (Not for a SystemExit, of which
+    Python tells nobody: `with` sees it.)
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import atexit
 import os
 import sys
 import time
-from typing import Any, List, NoReturn, Optional, TypeVar
+from typing import Any, List, Optional, TypeVar
 
 from . import _core
 from .errors import SwitchyardError
@@ -81,26 +81,9 @@ def _forget_in_child() -> None:
 os.register_at_fork(after_in_child=_forget_in_child)
 
 
-if sys.version_info < (3, 12):
-    # There, sys.exit() of the interpreter makes no exception, only what one could be made from; the binding sees none.
-    def _exit(status: object = None, /) -> NoReturn:
-        """Exit the interpreter by raising SystemExit(status)."""
-        raise SystemExit(status)
-
-    _exit.__name__ = _exit.__qualname__ = "exit"
-    sys.exit = _exit
-
-
-def _exception_that_ends_the_program() -> Optional[BaseException]:
-    ended_by: Optional[BaseException] = getattr(sys, "last_value", None)
-    code = _core.exit_code()
-    succeeds = code is None or (isinstance(code, int) and code == 0)
-    return SystemExit(code) if ended_by is None and not succeeds else ended_by
-
-
 def close_everything() -> None:
     """At the end of the program."""
-    ended_by = _exception_that_ends_the_program()
+    ended_by = getattr(sys, "last_value", None)
     if ended_by is not None:
         for root in reversed(_roots[:]):
             root._abandon(ended_by)

@@ -99,13 +99,12 @@ def main(scenario):
         if comm.rank == 1:
             raise ValueError("rank 1 has had enough")
         again()
-    elif scenario in ("exit", "raise_exit", "exit_text"):
-        moe, again = make(comm)
-        if comm.rank == 1:
-            if scenario == "raise_exit":
-                raise SystemExit(4)
-            sys.exit(3 if scenario == "exit" else "rank 1 has had enough")
-        again()
+    elif scenario == "exit":
+        with comm:
+            moe, again = make(comm)
+            if comm.rank == 1:
+                sys.exit(3)
+            again()
     elif scenario == "exit_zero":
         moe, again = make(comm)
         try:
