@@ -227,7 +227,8 @@ def test_bad_input_is_refused_and_the_group_goes_on(num_ranks):
         refused(argument, ["not contiguous"], lambda: moe.dispatch(x.t().contiguous().t(), topk_idx, topk_weights))
         refused(argument, ["x is", "float16"], lambda: moe.dispatch(x.half(), topk_idx, topk_weights))
         on_host = numpy.ones((TOKENS, HIDDEN), numpy.float32)
-        refused(argument, ["torch tensors"], lambda: moe.dispatch(on_host, topk_idx, topk_weights))
+        refused(argument, ["x is", "host's memory"], lambda: moe.dispatch(on_host, topk_idx, topk_weights))
+        refused(argument, ["torch tensors"], lambda: moe.dispatch(OnlyInterface(x), topk_idx, topk_weights))
         refused(argument, ["stream is a Stream", "cuda:0"], lambda: comm.stream_of(switchyard.Stream()))
         refused(switchyard.InvalidUsage, ["high-throughput"], lambda: switchyard.MoE(
             comm, experts=EXPERTS, topk=TOPK, hidden=HIDDEN, mode="ht"))
