@@ -32,6 +32,15 @@ class Stream:
 
     Operations keep their tensors alive until the stream has passed them. A wait can be interrupted (Ctrl-C); what is
     queued then goes on.
+
+    >>> import numpy, switchyard
+    >>> comm = switchyard.init(unique_id=switchyard.make_unique_id(), rank=0, num_ranks=1)
+    >>> stream = switchyard.Stream()
+    >>> y = comm.all_reduce(numpy.arange(3.0), stream=stream)  # queued
+    >>> stream.synchronize(timeout=10)
+    >>> y.tolist()
+    [0.0, 1.0, 2.0]
+    >>> comm.close()
     """
 
     def __init__(self) -> None:
@@ -69,7 +78,8 @@ class CudaStream(Stream):
 
     Operations on a GPU take such objects as they are. Memory of a tensor that goes is used again by later work of the
     stream it was made on: as with torch's own operators, who uses it on another stream keeps it alive
-    (Tensor.record_stream).
+    (Tensor.record_stream). A kernel can't raise: what failed in one is raised by the next call of its group, close()
+    included, not by synchronize().
     """
 
     def __init__(self, comm: "Communicator", stream: Any) -> None:
@@ -150,6 +160,15 @@ class SymmetricMemory(Closable):
     """Zeroed memory of one size on all ranks, reachable by all ranks of the node: a window. Collective to make.
 
     Tensors in it are written straight by the senders: `memory.tensor(...)` for calls, `memory.array(...)` to work with.
+
+    >>> import numpy, switchyard
+    >>> comm = switchyard.init(unique_id=switchyard.make_unique_id(), rank=0, num_ranks=1)
+    >>> memory = switchyard.SymmetricMemory(comm, 4096)
+    >>> memory.array((2, 3), "float32", offset=64).tolist()
+    [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
+    >>> memory.tensor((2, 3), "float32", offset=64)
+    Tensor([2, 3] float32)
+    >>> comm.close()
     """
 
     def __init__(self, comm: "Communicator", num_bytes: int) -> None:
@@ -184,6 +203,17 @@ class Communicator(Closable):
     """N ranks that found each other. Make one with init(), or with split() of another.
 
     Calls marked collective are made by all ranks in the same order. abort() may be called from any thread.
+
+    >>> import numpy, switchyard
+    >>> comm = switchyard.init(unique_id=switchyard.make_unique_id(), rank=0, num_ranks=1)
+    >>> x = numpy.arange(4, dtype=numpy.float32)
+    >>> comm.all_reduce(x, "max").tolist()
+    [0.0, 1.0, 2.0, 3.0]
+    >>> comm.all_gather(x).shape, comm.reduce_scatter(x[None]).shape
+    ((1, 4), (4,))
+    >>> comm.all_to_all_v(x[:3], [3], [3]).tolist()
+    [0.0, 1.0, 2.0]
+    >>> comm.close()
     """
 
     def __init__(self, core: _core.Comm) -> None:

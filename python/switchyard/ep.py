@@ -368,6 +368,29 @@ class Handle:
     Low latency: any number of handles share a group's buffers; making the first one is collective. High throughput:
     local to make, an update is collective. A handle that nobody uses any more goes when nothing of its group is
     running; close() waits for that.
+
+    >>> import numpy, switchyard
+    >>> comm = switchyard.init(unique_id=switchyard.make_unique_id(), rank=0, num_ranks=1)
+    >>> config = switchyard.GroupConfig(
+    ...     num_experts=2, max_dispatch_tokens_per_rank=4, max_token_bytes=64, enable_mask=True
+    ... )
+    >>> group = switchyard.Group(comm, config)
+    >>> handle = group.create_handle(switchyard.Layout.EXPERT_MAJOR, numpy.array([[1], [1], [0]]))
+    >>> x = numpy.arange(3, dtype=numpy.float32)[:, None] * numpy.ones(16, numpy.float32)
+    >>> rows, counts = numpy.empty((2, group.rows_per_expert, 16), numpy.float32), numpy.empty(2, numpy.int32)
+    >>> handle.dispatch(
+    ...     switchyard.DispatchInputs(tokens=x),
+    ...     switchyard.DispatchOutputs(tokens=rows),
+    ...     layout_info=switchyard.LayoutInfo(expert_counters=counts),
+    ... )
+    >>> y, weights = numpy.empty_like(x), numpy.full((3, 1), 0.5, numpy.float32)
+    >>> handle.combine(switchyard.CombineInputs(tokens=rows), switchyard.CombineOutputs(tokens=y, topk_weights=weights))
+    >>> comm.stream.synchronize()
+    >>> counts.tolist(), rows[1, :2, 0].tolist(), y[:, 0].tolist()
+    ([1, 2], [0.0, 1.0], [0.0, 0.5, 1.0])
+    >>> group.mask_query().tolist(), group.async_error()
+    ([1], False)
+    >>> comm.close()
     """
 
     def __init__(
