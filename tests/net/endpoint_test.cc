@@ -68,19 +68,20 @@ TEST_P(Endpoint, ASignalFollowsAllEarlierPuts) {
           ASSERT_EQ(self.put(self.put_of(kHalf + i * kBytes, i * kBytes, kBytes)), NetPost::kPosted);
         }
         for (uint64_t i = 0; i < round % 3; ++i) {
-          ASSERT_EQ(self.put(self.put_of(kHalf + i * kSmall, i * kSmall, kSmall)), NetPost::kPosted);
+          ASSERT_EQ(self.put(self.put_of(2 * kHalf + i * kSmall, i * kSmall, kSmall)), NetPost::kPosted);
         }
         ASSERT_EQ(self.put(self.put_of(0, 0, 0, int(round), value)), NetPost::kPosted);
         ASSERT_EQ(self.flush(), NetPost::kPosted);
       } else {
         ASSERT_TRUE(self.wait_signal(int(round), value));
         const uint8_t* begin = self.data() + kHalf;
-        ASSERT_TRUE(std::all_of(begin, begin + kHalf, [&](uint8_t byte) { return byte == round; })) << "round " << round;
+        const uint8_t* end = begin + kHalf + round % 3 * kSmall;
+        ASSERT_TRUE(std::all_of(begin, end, [&](uint8_t byte) { return byte == round; })) << "round " << round;
       }
       ASSERT_TRUE(self.comm.barrier().ok());
     }
   };
-  on_both(body, 2 * kHalf);
+  on_both(body, 2 * kHalf + 2 * kSmall);
 }
 
 TEST_P(Endpoint, ACounterGrowsWhenAllOfTheSourceMayBeReused) {
