@@ -47,15 +47,19 @@ class MemEndpoint final : public NetEndpoint {
 
   NetPost put_from(const NetPut& put, const char* from) {
     if (aborted_.load(std::memory_order_relaxed)) return NetPost::kFailed;
+    // Before anything is written: nothing of a refused put arrives.
+    char* word = nullptr;
+    if (put.signal_value != 0) {
+      word = place(put.signal_region, put.peer, put.signal_offset, sizeof(uint64_t));
+      if (word == nullptr) return NetPost::kFailed;
+    }
     if (put.num_bytes > 0) {
       char* to = place(put.to_region, put.peer, put.to_offset, put.num_bytes);
       if (to == nullptr || from == nullptr) return NetPost::kFailed;
       rows::copy_streaming(to, from, put.num_bytes);
       rows::drain();
     }
-    if (put.signal_value != 0) {
-      char* word = place(put.signal_region, put.peer, put.signal_offset, sizeof(uint64_t));
-      if (word == nullptr) return NetPost::kFailed;
+    if (word != nullptr) {
       // release; pairs with the acquire in Gin::read_signal() and Barrier::heard()
       std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(word)).fetch_add(put.signal_value, std::memory_order_release);
     }

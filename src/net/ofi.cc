@@ -76,6 +76,7 @@ class OfiEndpoint final : public NetEndpoint {
     bool has_undelivered = false;   // something was posted whose completion says nothing about the target
     bool is_written_off = false;    // what is in flight to it counts no more
     uint64_t refused_since_ns = 0;  // the provider has no way to it; 0: it has
+    bool was_reached = false;       // the provider has had a way to it
     SignalOrder incoming;
   };
   // The counter of a put, and how many of its pieces are not complete: they may become so in any order.
@@ -161,6 +162,7 @@ class OfiEndpoint final : public NetEndpoint {
   static constexpr uint64_t kStripedBytes = 128 << 10;  // a put from this size on is spread over all rails
   static constexpr uint64_t kPieceLimitNs = 30 * kSecond;
   static constexpr uint64_t kConnectLimitNs = 10 * kSecond;
+  static constexpr uint64_t kReconnectLimitNs = kSecond;  // who was there is there at once, or gone
   static constexpr uint32_t kSinkRegion = 0;  // takes the 8 bytes of a write that is only a signal
 
   Bootstrap& bootstrap_;
@@ -365,6 +367,7 @@ NetPost OfiEndpoint::posted(int64_t result, Operation* operation, const char* wh
     add_bytes_in_flight(operation->num_bytes);
     rails_[operation->rail].num_bytes_given += operation->num_bytes;
     peer.refused_since_ns = 0;
+    peer.was_reached = true;
     return NetPost::kPosted;
   }
   const int peer = operation->peer;
@@ -385,7 +388,7 @@ NetPost OfiEndpoint::posted(int64_t result, Operation* operation, const char* wh
 bool OfiEndpoint::keeps_refusing(Peer& peer) {
   const uint64_t now = now_ns();
   if (peer.refused_since_ns == 0 || peer.num_in_flight > 0) peer.refused_since_ns = now;
-  return now - peer.refused_since_ns > kConnectLimitNs;
+  return now - peer.refused_since_ns > (peer.was_reached ? kReconnectLimitNs : kConnectLimitNs);
 }
 
 bool OfiEndpoint::has_room(Peer& peer) {
