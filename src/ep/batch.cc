@@ -1,7 +1,7 @@
 // What a caller does to a layer's batch around an operation: looks at it before, weighs its rows between.
+#include "ep/validate.hpp"
 #include "switchyard/ep.hpp"
 #include "switchyard/numeric.hpp"
-#include "validate.hpp"
 
 namespace switchyard::ep {
 namespace {
