@@ -32,10 +32,14 @@ if(SWITCHYARD_SANITIZE)
   target_link_options(switchyard_flags INTERFACE -fsanitize=${SWITCHYARD_SANITIZE})
 endif()
 
-# A layer: one folder of src/, linked into libswitchyard.
+# A layer: one folder of src/, linked into libswitchyard. Sanitizer builds compile a few files at once: their headers are most of
+# the work, and that every file compiles on its own is seen in the others.
 function(switchyard_layer name)
   add_library(sy_${name} OBJECT ${ARGN})
   target_link_libraries(sy_${name} PUBLIC switchyard_flags)
+  if(SWITCHYARD_SANITIZE)
+    set_target_properties(sy_${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 6)
+  endif()
 endfunction()
 
 # A GoogleTest program, registered with ctest under its own name. switchyard_test(name sources... [LIBS ...] [TIMEOUT s])

@@ -87,6 +87,7 @@ void bench_gin(const GinOptions& options) {
       const bench::GinSpec spec{backend, net, options.sizes, options.rounds, true};
       nlohmann::json job = spec;
       job["gin"] = backend == "lsa" ? "" : backend;
+      job["bound_to_cores"] = true;  // else what is measured is how long two spinning ranks stay on one core
       auto result = run_rank_processes(job, {2, spec.nodes(), net, "gin-rank"});
       if (!result.ok()) return fail_bench(result.status(), kExitFailure);
       for (const nlohmann::json& run : (*result)["runs"]) {
@@ -120,8 +121,9 @@ void register_bench_gin(CLI::App& bench) {
   gin->add_option("--rounds", options->rounds, "pairs of raw and ours, in turns")->check(CLI::Range(1, 10000));
   gin->add_option("--json", options->json_path, "also write the results to this file");
   gin->footer(
-      "Two ranks as processes of this machine: lsa inside one node, direct and proxy between two pretended ones. Raw is\n"
-      "plain stores beside mem, plain libfabric calls beside ofi. Ratios are medians over the rounds.\n"
+      "Two ranks as processes of this machine, each bound to its half of the cores: lsa inside one node, direct and proxy\n"
+      "between two pretended ones. Raw is plain stores beside mem, plain libfabric calls beside ofi. Ratios are medians\n"
+      "over the rounds.\n"
       "A figure that misses its target is no failure.");
   gin->callback([options] { bench_gin(*options); });
   add_rank_command(bench, "gin-rank", [](const nlohmann::json& job, Communicator& comm) {

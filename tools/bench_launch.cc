@@ -9,9 +9,11 @@
 #include <utility>
 #include <vector>
 
+#include "base/log.hpp"
 #include "bench/ep/jobs.hpp"
 #include "comm/coordinator.hpp"
 #include "comm/rendezvous.hpp"
+#include "platform/host/pin.hpp"
 #include "tools/capture.hpp"
 
 namespace switchyard::tools {
@@ -92,6 +94,10 @@ Status run_bench_rank(const std::string& folder, const RankBody& body) {
   const auto environment = process_environment();
   SWITCHYARD_ASSIGN(const LaunchEnv launch, read_launch_env(environment));
   SWITCHYARD_ASSIGN(const UniqueId id, rendezvous(launch, environment, Deadline::after_ns(30 * kSecond)));
+  if (job.value("bound_to_cores", false)) {  // with all threads that this one starts
+    const Status bound = pin_current_thread({launch.rank, launch.num_ranks});
+    if (!bound.ok()) log(LogLevel::kWarn, "rank ", launch.rank, " is measured unbound: ", bound.to_string());
+  }
   Communicator::Options options;
   options.gin = job.value("gin", "");
   SWITCHYARD_ASSIGN(const std::unique_ptr<Communicator> comm,

@@ -8,8 +8,6 @@
 namespace switchyard {
 namespace {
 
-constexpr size_t kMaxReasonBytes = 512;
-
 void put_key(WireWriter& out, const ExchangeKey& key) {
   out.put(key.comm_id);
   out.put(key.sequence);

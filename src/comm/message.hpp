@@ -17,6 +17,8 @@ namespace switchyard {
 
 using Blobs = std::vector<std::vector<std::byte>>;
 
+constexpr size_t kMaxReasonBytes = 512;  // of what a peer says went wrong
+
 // The sequence counts the exchanges of one communicator.
 struct ExchangeKey {
   uint64_t comm_id = 0;

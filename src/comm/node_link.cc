@@ -20,7 +20,6 @@ namespace switchyard {
 namespace {
 
 constexpr size_t kFdsPerMessage = 128;  // the kernel allows 253
-constexpr size_t kMaxReasonBytes = 512;
 constexpr int kLookUpMs = 50;
 
 // What the hub tells the members over the bootstrap: where to call and how to prove that they may.

@@ -14,7 +14,7 @@ constexpr uint64_t kMaxPayloadBytes = uint64_t{1} << 46;
 constexpr uint64_t kMaxSlots = uint64_t{1} << 30;  // slots are numbered in 32 bits
 constexpr uint64_t kMinChunkBytes = 256 * 1024;    // enough for a network to be busy with, small enough to overlap
 
-Status check_config(const GroupConfig& config, const Communicator& comm) {
+Status check_ht_config(const GroupConfig& config, const Communicator& comm) {
   if (comm.runtime().device().kind != DeviceKind::kHost) {
     return Status::invalid_usage("high-throughput groups run on CPUs today; on a GPU use NCCL_EP_ALGO_LOW_LATENCY");
   }
@@ -44,7 +44,7 @@ HtGroup::HtGroup(Communicator& comm, const GroupConfig& config)
 HtGroup::~HtGroup() { close_or_log(); }
 
 Result<std::unique_ptr<Group>> HtGroup::create(Communicator& comm, const GroupConfig& config) {
-  SWITCHYARD_TRY(check_config(config, comm));
+  SWITCHYARD_TRY(check_ht_config(config, comm));
   std::unique_ptr<HtGroup> group(new HtGroup(comm, config));
   SWITCHYARD_TRY(group->make_state());
   return std::unique_ptr<Group>(std::move(group));

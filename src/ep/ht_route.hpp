@@ -70,12 +70,10 @@ class HtRoute {
       for (int k = 0; k < c_.op.topk; ++k) count_entry(token, k);
     }
     SWITCHYARD_KERNEL_FAILPOINT("ht.route.counted");
-    for (int expert = 0; expert < c_.group().num_experts; ++expert) {
-      const int owner = c_.owner(expert);
-      if (!c_.has_way(c_.rank(), owner)) set(of_.rows_to(owner), 0);
-      const int32_t count = get(of_.rows_to(owner)) > 0 ? get(of_.count(expert)) : 0;
-      tell(owner, board_.expert(HtBoard::kCounts, c_.local_id(expert)), count);
+    for (int peer = 0; peer < c_.num_ranks(); ++peer) {
+      if (!c_.has_way(c_.rank(), peer)) set(of_.rows_to(peer), 0);
     }
+    tell_owners(HtBoard::kCounts, [&](int owner, int expert) { return get(of_.rows_to(owner)) > 0 ? get(of_.count(expert)) : 0; });
     // All of it before anybody hears of it: who does may look at what others were told.
     for (int peer = 0; peer < c_.num_ranks(); ++peer) {
       tell(peer, HtBoard::kCounts, get(of_.rows_to(peer)), int32_t(c_.about ^ c_.about >> 32));
@@ -118,6 +116,19 @@ class HtRoute {
   SWITCHYARD_DEVICE void tell(int peer, Message message, int32_t rows, int32_t note) const {
     tell(peer, board_.rows(message), rows);
     tell(peer, board_.note(message), note);
+  }
+  // A number for each expert. Neighbours mostly have the same owner: its board is looked up once for all of them.
+  template <class Number>
+  SWITCHYARD_DEVICE void tell_owners(Message message, Number number) const {
+    int owner = -1;
+    int32_t* board = nullptr;
+    for (int expert = 0; expert < c_.group().num_experts; ++expert) {
+      if (c_.owner(expert) != owner) {
+        owner = c_.owner(expert);
+        board = c_.masked(owner) ? nullptr : board_for(owner);
+      }
+      if (board != nullptr) p_.write(board + board_.expert(message, c_.local_id(expert)), int32_t(number(owner, expert)));
+    }
   }
   SWITCHYARD_DEVICE void publish(int peer, Message message, uint64_t PeerLine::* word) const {
     if (c_.masked(peer)) return;
@@ -264,7 +275,7 @@ class HtRoute {
       p_.write(&c_.record[at_.base(source)], int32_t(total));
       total += c_.read(at_.received(source));
     }
-    for (int local = 0; local < c_.op.num_local; ++local) {
+    for (int local = 0; local < c_.op.num_local && c_.op.out_expert_counters != nullptr; ++local) {
       int64_t rows = 0;
       for (int source = 0; source < c_.num_ranks(); ++source) rows += heard_count(source, local);
       write_output(c_.op.out_expert_counters, local, rows);
@@ -326,9 +337,7 @@ class HtRoute {
       stage_ = Stage::kRails;
       return true;
     }
-    for (int expert = 0; expert < c_.group().num_experts; ++expert) {
-      tell(c_.owner(expert), board_.expert(HtBoard::kKept, c_.local_id(expert)), get(of_.kept(expert)));
-    }
+    tell_owners(HtBoard::kKept, [&](int, int expert) { return get(of_.kept(expert)); });
     for (int peer = 0; peer < c_.num_ranks(); ++peer) {
       post(peer, HtBoard::kKept, get(of_.kept_to(peer)), 0, &PeerLine::done);
     }
