@@ -21,7 +21,8 @@
  *            pointers. ncclInvalidArgument: a value that can never work. ncclInvalidUsage: a valid value at the wrong
  *            moment or in the wrong configuration. ncclRemoteError: a peer died or did not answer by the deadline.
  * BLOCKING   "never" = local work only. "until deadline" = the host waits for peers or for the device, at most as long
- *            as the group's time limit. Operations that take a stream are enqueued on it unless their comment differs.
+ *            as the group's time limit. Operations that take a stream are enqueued on it unless their comment differs;
+ *            a stream of CPUs holds 256, and who enqueues more waits for the first of them.
  */
 #ifndef NCCL_EP_H_
 #define NCCL_EP_H_
@@ -391,10 +392,10 @@ NCCL_EP_API ncclResult_t ncclEpTensorDestroy(ncclEpTensor_t* tensor);
  * EFFECTS   allocates the buffers that all handles of the group share.  BLOCKING until deadline. */
 NCCL_EP_API ncclResult_t ncclEpCreateGroup(ncclEpGroup_t* ep_group, ncclComm_t comm, const ncclEpGroupConfig_t* config);
 
-/* Collective over comm for low latency. NULL succeeds.
+/* Collective over comm. NULL succeeds.
  * REQUIRES  every handle of the group is destroyed; comm still exists, or was aborted.
- * EFFECTS   waits for the device and the other ranks, then frees the shared buffers. A rank that does not come is
- *           logged and does not make the call fail: the group is gone either way.  BLOCKING until deadline. */
+ * EFFECTS   waits for the device and the other ranks, then frees the shared buffers. Where a rank does not come, the
+ *           call says so; the group is gone either way.  BLOCKING until deadline. */
 NCCL_EP_API ncclResult_t ncclEpGroupDestroy(ncclEpGroup_t ep_group);
 
 /* ---- Functions: handles ----------------------------------------------------------------------------------------- */
@@ -429,7 +430,8 @@ NCCL_EP_API ncclResult_t ncclEpCreateHandle(ncclEpHandle_t* handle, ncclEpGroup_
                                             const ncclEpHandleConfig_t* config, cudaStream_t stream);
 
 /* Local; NULL succeeds.
- * REQUIRES  no enqueued operation still uses the handle.  EFFECTS  frees library memory only.  BLOCKING never. */
+ * REQUIRES  no enqueued operation still uses the handle.  EFFECTS  frees library memory only.
+ * BLOCKING  never in low latency; in high throughput until what was enqueued in the group has run. */
 NCCL_EP_API ncclResult_t ncclEpHandleDestroy(ncclEpHandle_t handle);
 
 /* ---- Functions: operations -------------------------------------------------------------------------------------- */
@@ -448,7 +450,7 @@ NCCL_EP_API ncclResult_t ncclEpDispatch(ncclEpHandle_t handle, const ncclEpDispa
  * to the token type (once more for the part that another node contributes). Low-latency EXPERT_MAJOR multiplies by the
  * routing weights on the way; all other forms add plain rows. A token without experts becomes zeros.
  * REQUIRES  inputs laid out as the last dispatch of this handle left its outputs; config may be NULL.
- * BLOCKING  never. */
+ * BLOCKING  never; eager high throughput as ncclEpDispatch, where that did not come before. */
 NCCL_EP_API ncclResult_t ncclEpCombine(ncclEpHandle_t handle, const ncclEpCombineInputs_t* inputs,
                                        const ncclEpCombineOutputs_t* outputs, const ncclEpCombineConfig_t* config,
                                        cudaStream_t stream);

@@ -55,7 +55,7 @@ Result<nlohmann::json> measure_sweep(const bench::EpSpec& base) {
     runs.push_back(std::move(low));
     runs.push_back(std::move(high));
   }
-  if (crossover.is_null()) fmt::print("low latency is faster at all of these sizes\n");
+  if (crossover.is_null()) fmt::print("low latency is faster at the greatest of these sizes\n");
   else fmt::print("high throughput is faster from {} tokens a rank on\n", crossover.get<int>());
   return nlohmann::json{{"runs", std::move(runs)}, {"sweep", std::move(sweep)}, {"crossover_tokens", std::move(crossover)}};
 }

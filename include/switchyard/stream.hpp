@@ -36,7 +36,7 @@ class HostStream {
   HostStream(HostStream&&) noexcept;
   operator StreamRef() const { return {stream_.get()}; }  // NOLINT: operations take either kind
 
-  // Runs the kernel on the worker, after everything launched before. BLOCKING  never.
+  // Runs the kernel on the worker, after everything launched before. BLOCKING  while kCapacity tasks wait.
   void launch(std::function<void(const HostPlatform&)> kernel);
   // BLOCKING  until everything launched so far has run, at most timeout_ns; throws what failed.
   void synchronize(uint64_t timeout_ns = 60'000'000'000);

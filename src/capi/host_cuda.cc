@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/log.hpp"
+#include "capi/c_result.hpp"
 #include "platform/host/device.hpp"
 
 namespace switchyard::host_cuda {
@@ -122,6 +123,7 @@ cudaError_t report(cudaError_t code) {
 
 cudaError_t report(const Status& status, const char* call, cudaError_t code) {
   if (status.ok()) return cudaSuccess;
+  capi::set_last_error(text(call, ": ", status.to_string()));
   log(LogLevel::kInfo, call, ": ", status.to_string());
   return report(code);
 }

@@ -183,8 +183,11 @@ Status Group::close() {
   return {};
 }
 
-Status Group::synchronize() const {
-  for (const StreamRef stream : streams_) SWITCHYARD_TRY(comm_.runtime().synchronize(stream, drained()));
+Status Group::await_posted() const {
+  for (const StreamRef stream : streams_) {
+    const Status done = comm_.runtime().synchronize(stream, drained());
+    if (!done.ok() && !comm_.runtime().has_finished(stream)) return done;
+  }
   return {};
 }
 
@@ -261,7 +264,7 @@ Status Group::describe_failure(uint64_t word) const {
     case Phase::kOvertaken: return Status::remote(who + " went on without this rank");
     case Phase::kOtherOperation:
       return Status::remote(who + " does another operation than this rank, combines another dispatch, or has other row"
-                                  " sizes, top-k or layout: every rank must make the same calls in the same order");
+                                  " sizes, top-k, layout or alignment: every rank must make the same calls in the same order");
     case Phase::kNetwork: {
       const Status network = comm_.net() == nullptr ? Status() : comm_.net()->error();
       return Status::remote(who + " can't be reached over the network any more" + gone +
@@ -277,7 +280,7 @@ Status Group::describe_failure(uint64_t word) const {
                                            "route less there. The handle has no routing now"));
     case Phase::kNoPlan:
       return Status::invalid_usage(text("rank ", rank(), ": the handle's last ncclEpUpdateHandle did not succeed, or was for "
-                                        "another number of tokens: call it again"));
+                                        "another number of tokens, top-k, layout or group: call it again"));
     case Phase::kStalePlan:
       return Status::invalid_usage(text("rank ", rank(), ": ranks were masked or came back since the handle's routing was "
                                         "made: outputs are not to be used, call ncclEpUpdateHandle again"));
@@ -285,7 +288,7 @@ Status Group::describe_failure(uint64_t word) const {
       return Status::remote(who + "'s rows got lost because a rank is missing: outputs are not to be used; call "
                                   "ncclEpUpdateHandle and repeat" + gone);
     case Phase::kAborted: return Status::remote(who + " aborted");
-    case Phase::kWindowMismatch: return Status::remote(who + " uses another window for this tensor");
+    case Phase::kWindowMismatch: return Status::remote(who + " uses another window for this tensor; a tensor without rows has to be of the window, too");
     case Phase::kBadMessage: return Status::remote(who + " sent a count that is out of range");
     case Phase::kBadRouting:
       return Status::invalid_argument(text("rank ", rank(), ": topk_idx holds an id outside -1..", num_experts() - 1));

@@ -94,8 +94,8 @@ class Group : protected OperationObserver {
 
   // Operations run in the order in which they were issued, whatever streams they were issued to.
   Status order(StreamRef stream);
-  // BLOCKING  until everything posted so far has run.
-  Status synchronize() const;
+  // BLOCKING  until everything posted so far has run. What went wrong in it is for the streams to tell.
+  Status await_posted() const;
   // Operations end by their own time limit, which may be microseconds; the host waits until that has surely happened.
   Deadline drained() const { return Deadline::after_ns(2 * timeout_ns_ + kSecond); }
   virtual Status post_admission(Admission what, uint64_t admit_tag, StreamRef stream) = 0;

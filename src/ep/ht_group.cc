@@ -1,10 +1,12 @@
 #include "ep/ht_group.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <limits>
 #include <vector>
 
 #include "base/checked.hpp"
+#include "base/digest.hpp"
 #include "base/failpoint.hpp"
 
 namespace switchyard::ep {
@@ -13,6 +15,11 @@ namespace {
 constexpr uint64_t kMaxPayloadBytes = uint64_t{1} << 46;
 constexpr uint64_t kMaxSlots = uint64_t{1} << 30;  // slots are numbered in 32 bits
 constexpr uint64_t kMinChunkBytes = 256 * 1024;    // enough for a network to be busy with, small enough to overlap
+
+uint64_t next_group_number() {
+  static std::atomic<uint64_t> last{0};
+  return ++last;
+}
 
 Status check_ht_config(const GroupConfig& config, const Communicator& comm) {
   if (comm.runtime().device().kind != DeviceKind::kHost) {
@@ -39,7 +46,7 @@ Status check_ht_config(const GroupConfig& config, const Communicator& comm) {
 }  // namespace
 
 HtGroup::HtGroup(Communicator& comm, const GroupConfig& config)
-    : Group(comm, config), launcher_(make_host_ht_launcher(*this, comm.trace())) {}
+    : Group(comm, config), launcher_(make_host_ht_launcher(*this, comm.trace())), number_(next_group_number()) {}
 
 HtGroup::~HtGroup() { close_or_log(); }
 
@@ -125,10 +132,14 @@ HtRecord HtGroup::record_layout(int topk) const {
   return {num_ranks(), max_tokens(), topk, view_.max_local, view_.num_rail_sources};
 }
 
-HtOp HtGroup::new_operation() const {
+HtOp HtGroup::new_operation(Layout layout, int topk) const {
   HtOp op{};
   op.group = view_;
   op.num_local = num_local_experts(rank());
+  op.topk = topk;
+  op.expert_major = layout == Layout::kExpertMajor;
+  const uint64_t what = digest({number_, uint64_t(topk), uint64_t(layout)});
+  op.plan_stamp = int32_t(what >> 32 | 1);
   return op;
 }
 
@@ -136,16 +147,22 @@ Status HtGroup::post(const HtOp& op, StreamRef stream) {
   SWITCHYARD_TRY(health());
   SWITCHYARD_FAILPOINT_TRY("ep.before_post");
   SWITCHYARD_TRY(order(stream));
-  return launcher_->launch(op, stream);
+  SWITCHYARD_TRY(launcher_->launch(op, stream));
+  num_updates_ += op.kind == HtKind::kRoute;
+  return {};
 }
 
-Result<size_t> HtGroup::look_at_plan(const int32_t* record, int topk) {
-  SWITCHYARD_TRY(synchronize());
+Result<size_t> HtGroup::look_at_plan(const HtOp& op) {
+  SWITCHYARD_TRY(await_posted());
   SWITCHYARD_TRY(health());
-  const HtRecord at = record_layout(topk);
+  const HtRecord at = record_layout(op.topk);
   std::vector<int32_t> head(at.entry(HtRecord::kExpert, 0));
-  SWITCHYARD_TRY(comm_.runtime().download(head.data(), record, head.size() * sizeof(int32_t)));
-  if (head[at.valid()] != HtRecord::kValid) return Status::invalid_usage("the handle's last ncclEpUpdateHandle did not succeed: call it again");
+  SWITCHYARD_TRY(comm_.runtime().download(head.data(), op.record, head.size() * sizeof(int32_t)));
+  if (head[at.valid()] != op.plan_stamp) {
+    return Status::invalid_usage(
+        "the handle's memory has no routing of this group, layout and num_topk: the last ncclEpUpdateHandle did not succeed, or was "
+        "of another handle; call it again");
+  }
   return size_t(head[at.num_slots()]);
 }
 

@@ -24,10 +24,13 @@ class HtGroup final : public Group {
   // Of eager groups, whose slots have no other bound.
   static constexpr size_t kMaxEagerAlignment = 4096;
 
-  HtOp new_operation() const;
+  HtOp new_operation(Layout layout, int topk) const;
   Status post(const HtOp& op, StreamRef stream);
-  // BLOCKING  until what was posted has run. How many rows the plan in a handle's memory has; an error where it has none.
-  Result<size_t> look_at_plan(const int32_t* record, int topk);
+  // Updates posted so far, of all handles: two of them may have the same memory.
+  uint64_t num_updates() const { return num_updates_; }
+  // BLOCKING  until what was posted has run. How many rows the plan in the memory of the operation's handle has; an error where it
+  // has none that such an operation can follow.
+  Result<size_t> look_at_plan(const HtOp& op);
 
  private:
   HtGroup(Communicator& comm, const GroupConfig& config);
@@ -37,6 +40,8 @@ class HtGroup final : public Group {
 
   const std::unique_ptr<HtLauncher> launcher_;
   HtGroupView view_{};
+  const uint64_t number_;  // no two groups of a process have the same
+  uint64_t num_updates_ = 0;
 };
 
 }  // namespace switchyard::ep

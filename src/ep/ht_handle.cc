@@ -67,11 +67,9 @@ bool HtHandle::gains_by_window(const HtOp& op) const {
 }
 
 HtOp HtHandle::base_op(HtKind kind, size_t num_tokens) const {
-  HtOp op = group_.new_operation();
+  HtOp op = group_.new_operation(layout(), topk());
   op.kind = kind;
-  op.topk = topk();
   op.num_tokens = int32_t(num_tokens);
-  op.expert_major = layout() == Layout::kExpertMajor;
   op.alignment = int32_t(alignment_);
   op.record = record();
   return op;
@@ -92,19 +90,28 @@ Status HtHandle::update(const Tensor& topk_idx, const LayoutInfo& info, StreamRe
   SWITCHYARD_TRY(group_.post(op, stream));
   num_tokens_ = topk_idx.sizes[0];
   eager_rows_.reset();
+  known_at_ = group_.num_updates();
   updated_ = true;
   return {};
+}
+
+void HtHandle::look_for_updates() {
+  if (owns_memory() || known_at_ == group_.num_updates()) return;
+  num_tokens_.reset();
+  eager_rows_.reset();
+  known_at_ = group_.num_updates();
 }
 
 Result<size_t> HtHandle::required_rows() {
   if (!group_.is_eager()) return size_t(group_.config().max_recv_tokens_per_rank);
   if (!eager_rows_) {
-    SWITCHYARD_ASSIGN(eager_rows_, group_.look_at_plan(record(), topk()));
+    SWITCHYARD_ASSIGN(eager_rows_, group_.look_at_plan(base_op(HtKind::kDispatch, 0)));
   }
   return *eager_rows_;
 }
 
 Status HtHandle::dispatch(const DispatchArgs& args, StreamRef stream) {
+  look_for_updates();
   SWITCHYARD_TRY(validate_ht_dispatch(*this, args));
   HtOp op = base_op(HtKind::kDispatch, args.tokens.sizes[0]);
   op.backward = args.direction == PassDirection::kBackward;
@@ -136,6 +143,7 @@ Status HtHandle::dispatch(const DispatchArgs& args, StreamRef stream) {
 }
 
 Status HtHandle::combine(const CombineArgs& args, StreamRef stream) {
+  look_for_updates();
   SWITCHYARD_TRY(validate_ht_combine(*this, args));
   HtOp op = base_op(HtKind::kCombine, args.out_tokens.sizes[0]);
   op.backward = args.direction == PassDirection::kBackward;

@@ -22,7 +22,7 @@ class HtHandle final : public Handle {
   Status complete(StreamRef stream) override;
 
   HtGroup& ht_group() const { return group_; }
-  // Nothing as long as no call has said it.
+  // Nothing as long as no call has said it, or where another handle over the same memory may have said otherwise.
   std::optional<size_t> num_tokens() const { return num_tokens_; }
   bool may_have_plan() const { return updated_ || !owns_memory(); }
   // Rows that output tensors need: the budget, or in eager mode what will come, which makes the host wait for the update.
@@ -32,6 +32,8 @@ class HtHandle final : public Handle {
   HtHandle(HtGroup& group, Layout layout, int topk, size_t alignment)
       : Handle(group, layout, topk), group_(group), alignment_(alignment) {}
   HtOp base_op(HtKind kind, size_t num_tokens) const;
+  // What this handle knows of the plan in its memory is forgotten if there was an update since that may have changed it.
+  void look_for_updates();
   bool gains_by_window(const HtOp& op) const;
   int32_t* record() const { return static_cast<int32_t*>(memory()); }
 
@@ -40,6 +42,7 @@ class HtHandle final : public Handle {
   bool updated_ = false;
   std::optional<size_t> num_tokens_;
   std::optional<size_t> eager_rows_;
+  uint64_t known_at_ = 0;  // HtGroup::num_updates() when these two were right
 };
 
 }  // namespace switchyard::ep

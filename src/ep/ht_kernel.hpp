@@ -11,7 +11,7 @@ namespace switchyard::ep {
 // False: there is no plan, and the operation says so.
 template <class P>
 SWITCHYARD_DEVICE bool has_plan(HtContext<P>& c) {
-  if (c.read(c.at.valid()) == HtRecord::kValid && c.read(c.at.num_tokens()) == c.op.num_tokens) return true;
+  if (c.read(c.at.valid()) == c.op.plan_stamp && c.read(c.at.num_tokens()) == c.op.num_tokens) return true;
   c.spoil(c.rank(), Phase::kNoPlan);
   return false;
 }

@@ -81,7 +81,7 @@ struct HtNumbers {
 
 // The plan of a handle, in its memory. An entry is (token, k).
 //   uint64 plan_tag         of the update that made it
-//   int32  valid            kValid: it may be used
+//   int32  valid            HtOp::plan_stamp of what made it: it may be used by whoever has the same
 //   int32  num_tokens       of this rank
 //   int32  num_slots        rows that this rank receives: padded, at most the budget
 //   int32  reserved
@@ -102,7 +102,6 @@ struct HtRecord {
   int32_t max_local;
   int32_t num_rail_sources;
 
-  static constexpr int32_t kValid = 0x5077a1e;  // no number that memory happens to hold
   enum Column { kExpert = 0, kSlot = 1, kIndex = 2 };
   SWITCHYARD_HD size_t plan_tag() const { return 0; }
   SWITCHYARD_HD size_t valid() const { return 2; }

@@ -79,7 +79,8 @@ struct HtOp {
   uint32_t scale_bytes;
   uint32_t token_window_id;  // of my output (dispatch) or input (combine); 0 none
   uint32_t scale_window_id;
-  int32_t* record;  // handle memory, HtRecord
+  int32_t plan_stamp;  // of the group, layout and top-k that a plan is for; not 0
+  int32_t* record;     // handle memory, HtRecord
   const void* topk_idx;
   void* out_expert_counters;  // route
   void* out_expert_offsets;

@@ -510,7 +510,7 @@ class HtRoute {
     const bool overtaken = c_.mask_digest() != mask_ && !c_.failed();
     p_.write(reinterpret_cast<uint64_t*>(&c_.record[at_.mask()]), overtaken ? c_.kNoMask : mask_);
     if (overtaken) c_.spoil(c_.rank(), Phase::kStalePlan);
-    p_.write(&c_.record[at_.valid()], refused_ || c_.failed() ? 0 : HtRecord::kValid);
+    p_.write(&c_.record[at_.valid()], refused_ || c_.failed() ? 0 : c_.op.plan_stamp);
     SWITCHYARD_KERNEL_FAILPOINT("ht.route.planned");
     stage_ = Stage::kDone;
     return true;

@@ -70,7 +70,7 @@ Status LlGroup::reserve(Layout layout, int topk) {
   if (any_staged()) {
     return Status::invalid_usage("a handle that needs a larger buffer can't be made while a staged operation is open");
   }
-  SWITCHYARD_TRY(synchronize());
+  SWITCHYARD_TRY(await_posted());
   return make_payload(std::max(inbox, view_.layout.inbox_block_bytes),
                       std::max(outbox, view_.layout.outbox_block_bytes));
 }

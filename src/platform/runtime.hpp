@@ -39,6 +39,8 @@ class Runtime {
   virtual Result<StreamRef> create_stream(const std::string& name) = 0;
   virtual Status destroy_stream(StreamRef stream) = 0;
   virtual Status synchronize(StreamRef stream, Deadline deadline) = 0;
+  // Has everything posted so far run, well or not?
+  virtual bool has_finished(StreamRef stream) = 0;
   // What is posted to `later` from now on runs after what was posted to `earlier` before.
   virtual Status order_after(StreamRef later, StreamRef earlier) = 0;
 

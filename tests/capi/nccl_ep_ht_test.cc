@@ -178,6 +178,7 @@ TEST(NcclEpHtOverflow, TrapIsAnErrorThatReachesTheCallerAndDropIsNone) {
       EXPECT_EQ(updated == cudaSuccess, drop);
       EXPECT_EQ(ep.total.download<int32_t>()[0], 6) << "before dropping";
       if (!drop) {
+        EXPECT_NE(std::string(ncclGetLastError(nullptr)).find("rows"), std::string::npos) << ncclGetLastError(nullptr);
         EXPECT_EQ(HtDispatchCall(ep, handle.get(), stream).issue(), ncclSuccess);  // the stream has the error
         EXPECT_NE(cudaStreamSynchronize(stream), cudaSuccess);
         EXPECT_TRUE(ep.untouched());

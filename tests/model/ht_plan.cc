@@ -113,7 +113,7 @@ std::vector<int32_t> HtPlan::record(int rank, uint64_t tag) const {
   mask |= 1;  // as HtContext::mask_digest() has it where nobody is masked
   std::memcpy(&words[at.plan_tag()], &tag, sizeof tag);
   std::memcpy(&words[at.mask()], &mask, sizeof mask);
-  words[at.valid()] = ep::HtRecord::kValid;
+  words[at.valid()] = kPlanStamp;
   words[at.num_tokens()] = c_.num_tokens;
   words[at.num_slots()] = within(total(rank));
   for (int idx = 0; idx < c_.num_tokens * c_.topk; ++idx) {

@@ -9,6 +9,8 @@
 
 namespace switchyard::model {
 
+constexpr int32_t kPlanStamp = 0x5077a1e;  // of all plans here: they are of one group, layout and top-k
+
 // Who is where, and who forwards for whom.
 class HtNodes {
  public:

@@ -295,6 +295,7 @@ ep::HtOp HtWorld::make_op(int rank, const HtStep& step) {
   op.num_local = c_.num_local;
   op.expert_major = c_.expert_major;
   op.alignment = HtCase::kAlignment;
+  op.plan_stamp = kPlanStamp;
   op.record = handle.record;
   op.topk_idx = handle.routing;
   op.out_total = handle.total;

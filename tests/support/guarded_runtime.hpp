@@ -83,6 +83,7 @@ class GuardedRuntime final : public Runtime {
   Status synchronize(StreamRef stream, Deadline deadline) override {
     return host_runtime().synchronize(stream, deadline);
   }
+  bool has_finished(StreamRef stream) override { return host_runtime().has_finished(stream); }
   Status order_after(StreamRef later, StreamRef earlier) override { return host_runtime().order_after(later, earlier); }
 
   size_t num_live() const {

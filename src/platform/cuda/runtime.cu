@@ -159,6 +159,8 @@ class CudaRuntime final : public Runtime {
     return Status::invalid_usage("a CUDA stream has not finished by the deadline; a kernel still waits or computes");
   }
 
+  bool has_finished(StreamRef stream) override { return cudaStreamQuery(stream_of(stream)) != cudaErrorNotReady; }
+
   Status order_after(StreamRef later, StreamRef earlier) override {
     if (later == earlier) return {};
     const OnDevice on(ordinal_);

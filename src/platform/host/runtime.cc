@@ -48,6 +48,7 @@ class HostRuntime final : public Runtime {
   Status synchronize(StreamRef stream, Deadline deadline) override {
     return Stream::exists(stream.handle) ? stream_of(stream).synchronize(deadline) : Status();
   }
+  bool has_finished(StreamRef stream) override { return !Stream::exists(stream.handle) || stream_of(stream).idle(); }
 
   Status order_after(StreamRef later, StreamRef earlier) override {
     if (later == earlier || !Stream::exists(earlier.handle)) return {};
