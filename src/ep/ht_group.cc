@@ -32,6 +32,10 @@ Status check_ht_config(const GroupConfig& config, const Communicator& comm) {
     return Status::invalid_argument(text("num_topk is ", config.num_topk, ", allowed 0..",
                                          std::min(config.num_experts, unsigned(kMaxTopk))));
   }
+  if (config.zero_copy == ZeroCopy::kOn && config.enable_mask) {
+    return Status::invalid_usage("zero_copy ON and enable_mask exclude each other in a high-throughput group: a masked rank that "
+                                 "writes late must not reach the output");
+  }
   const uint32_t budget = config.max_recv_tokens_per_rank;
   if (budget == 0 && config.overflow == Overflow::kDrop) {
     return Status::invalid_usage("overflow policy DROP needs max_recv_tokens_per_rank: without a budget nothing is dropped");

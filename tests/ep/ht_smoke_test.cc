@@ -122,6 +122,23 @@ TEST(HighThroughput, OutputsWithTooFewRowsAreRefused) {
   }
 }
 
+// Of a batch that is large enough for windows to pay, which is what the default looks at.
+TEST(HighThroughput, LargeBatchesInWindowsMatchTheOracleByDefault) {
+  for (const HtLayout layout : {HtLayout::kFlat, HtLayout::kExpertMajor}) {
+    for (const Budget budget : {Budget::kExact, Budget::kEager}) {
+      oracle::HtShape shape = small_shape(3, layout);
+      shape.hidden = 40000;
+      const HtScenario scenario = make_ht_scenario(23, shape, Routing::kZipf, Fill::kFull, budget);
+      ThreadRanks ranks(3);
+      ranks.on_all([&](int rank) {
+        EXPECT_EQ(run_ht_case(ranks.comm(rank), ranks.stream_ref(rank), scenario,
+                              {.windows = true, .num_rounds = 2, .zero_copy = ep::ZeroCopy::kAuto}),
+                  "");
+      });
+    }
+  }
+}
+
 // All ranks must put a combine's input into windows, or none; whoever is among ranks that disagree is told about a
 // peer.
 TEST(HighThroughput, RanksThatDisagreeAboutWindowsAreTold) {

@@ -94,7 +94,47 @@ INSTANTIATE_TEST_SUITE_P(All, BenchEpModes,
                                            std::vector<std::string>{"--quant", "fp8"},
                                            std::vector<std::string>{"--quant", "fp8", "--zero-copy"},
                                            std::vector<std::string>{"--quant", "nvfp4"},
-                                           std::vector<std::string>{"--threads", "--ranks", "4"}));
+                                           std::vector<std::string>{"--threads", "--ranks", "4"},
+                                           std::vector<std::string>{"--mode", "ht", "--layout", "flat"},
+                                           std::vector<std::string>{"--mode", "ht", "--layout", "em", "--zero-copy"}));
+
+// Each token crosses once to each other node that needs it, and comes back once.
+TEST(BenchEp, CountsTheRowsOfHighThroughputBetweenNodes) {
+  const nlohmann::json run = measure(small_run({"--mode", "ht", "--layout", "flat", "--ranks", "4", "--nodes", "2"}));
+  ASSERT_TRUE(run.is_object());
+  EXPECT_EQ(run["errors"], 0);
+  EXPECT_GT(run["network_rows"]["bound"].get<double>(), 0);
+  EXPECT_EQ(run["network_rows"]["counted"].get<double>(), run["network_rows"]["bound"].get<double>());
+}
+
+TEST(BenchEp, MeasuresHighThroughputBesideGatherAndScatter) {
+  const nlohmann::json run = measure(small_run({"--mode", "ht", "--layout", "flat", "--baselines"}));
+  ASSERT_TRUE(run.is_object());
+  ASSERT_EQ(run["baselines"].size(), 2u);
+  for (const nlohmann::json& baseline : run["baselines"]) {
+    if (baseline["name"] == "all-gather + reduce-scatter") expect_percentiles(baseline["round_trip_us"]);
+  }
+}
+
+TEST(BenchEp, SweepsBothModesAndPicksTheFasterAtEachSize) {
+  const auto folder = TemporaryFolder::create();
+  ASSERT_TRUE(folder.ok());
+  const std::string path = folder.value().path() + "/result.json";
+  const Captured bench = run_tool(small_run({"--mode", "auto", "--json", path}));
+  ASSERT_EQ(bench.report.exit_code, 0) << bench.error;
+  const auto results = read_json(path);
+  ASSERT_TRUE(results.ok());
+  const nlohmann::json& sweep = results.value()["sweep"];
+  ASSERT_EQ(sweep.size(), 2u) << "1 and 4 tokens";
+  int crossover = -1;  // from where on high throughput is picked at all sizes
+  for (const nlohmann::json& size : sweep) {
+    const bool ht = size["ht_us"].get<double>() < size["ll_us"].get<double>();
+    EXPECT_EQ(size["pick"], ht ? "ht" : "ll");
+    crossover = !ht ? -1 : crossover < 0 ? size["tokens"].get<int>() : crossover;
+  }
+  EXPECT_EQ(results.value()["crossover_tokens"], crossover < 0 ? nlohmann::json() : nlohmann::json(crossover));
+  EXPECT_THAT(bench.output, HasSubstr(crossover < 0 ? "low latency is faster at the greatest" : "high throughput is faster from"));
+}
 
 TEST(BenchEp, MeasuresTheBaselineOrSaysWhyNot) {
   const nlohmann::json run = measure(small_run({"--baselines"}));
