@@ -29,9 +29,10 @@ enum class Code : int {
 
 const char* code_name(Code code);
 
-// Joins its arguments into one string, for error messages: text("top-k is ", k, ", allowed 1..", kMaxTopk).
+// Joins its arguments into one string, for error messages: text("top-k is ", k, ", allowed 1..", kMaxTopk). Cold, as are the
+// makers of errors below: what leads to them is kept out of the way of calls that succeed.
 template <class... Parts>
-std::string text(const Parts&... parts) {
+[[gnu::cold]] std::string text(const Parts&... parts) {
   std::ostringstream out;
   (out << ... << parts);
   return out.str();
@@ -42,13 +43,13 @@ class [[nodiscard]] Status {
   Status() = default;
   Status(Code code, std::string message) : code_(code), message_(std::move(message)) {}
 
-  static Status device_error(std::string message) { return {Code::kDeviceError, std::move(message)}; }
+  [[gnu::cold]] static Status device_error(std::string message) { return {Code::kDeviceError, std::move(message)}; }
   // Appends what errno says; call it right after the failing system call.
-  static Status system_error(std::string message);
-  static Status internal(std::string message) { return {Code::kInternalError, std::move(message)}; }
-  static Status invalid_argument(std::string message) { return {Code::kInvalidArgument, std::move(message)}; }
-  static Status invalid_usage(std::string message) { return {Code::kInvalidUsage, std::move(message)}; }
-  static Status remote(std::string message) { return {Code::kRemoteError, std::move(message)}; }
+  [[gnu::cold]] static Status system_error(std::string message);
+  [[gnu::cold]] static Status internal(std::string message) { return {Code::kInternalError, std::move(message)}; }
+  [[gnu::cold]] static Status invalid_argument(std::string message) { return {Code::kInvalidArgument, std::move(message)}; }
+  [[gnu::cold]] static Status invalid_usage(std::string message) { return {Code::kInvalidUsage, std::move(message)}; }
+  [[gnu::cold]] static Status remote(std::string message) { return {Code::kRemoteError, std::move(message)}; }
 
   bool ok() const { return code_ == Code::kOk; }
   Code code() const { return code_; }
