@@ -7,6 +7,7 @@
 //            switchyard::Error, Python raises a typed exception. Nothing below those faces throws on purpose.
 #pragma once
 #include <cassert>
+#include <memory>
 #include <optional>
 #include <sstream>
 #include <stdexcept>
@@ -38,10 +39,21 @@ template <class... Parts>
   return out.str();
 }
 
+// A pointer, null for success: what a call that succeeds carries around is one word.
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  Status(Code code, std::string message) : code_(code), message_(std::move(message)) {}
+  [[gnu::cold]] Status(Code code, std::string message);
+  Status(Status&&) noexcept = default;
+  Status& operator=(Status&&) noexcept = default;
+  Status(const Status& other) {
+    if (!other.ok()) copy_failure(other);
+  }
+  Status& operator=(const Status& other) {
+    if (this != &other) *this = Status(other);
+    return *this;
+  }
+  ~Status() = default;
 
   [[gnu::cold]] static Status device_error(std::string message) { return {Code::kDeviceError, std::move(message)}; }
   // Appends what errno says; call it right after the failing system call.
@@ -51,15 +63,19 @@ class [[nodiscard]] Status {
   [[gnu::cold]] static Status invalid_usage(std::string message) { return {Code::kInvalidUsage, std::move(message)}; }
   [[gnu::cold]] static Status remote(std::string message) { return {Code::kRemoteError, std::move(message)}; }
 
-  bool ok() const { return code_ == Code::kOk; }
-  Code code() const { return code_; }
-  const std::string& message() const { return message_; }
+  bool ok() const { return failure_ == nullptr; }
+  Code code() const { return failure_ == nullptr ? Code::kOk : failure_->code; }
+  const std::string& message() const;
   // "invalid argument: hidden is 7, must be a multiple of 8"
   std::string to_string() const;
 
  private:
-  Code code_ = Code::kOk;
-  std::string message_;
+  struct Failure {
+    Code code;
+    std::string message;
+  };
+  [[gnu::cold]] void copy_failure(const Status& other);
+  std::unique_ptr<const Failure> failure_;
 };
 
 // A value or the Status that says why there is none.
