@@ -48,6 +48,10 @@ socklen_t make_address(const Invitation& invitation, sockaddr_un& address) {
   return socklen_t(offsetof(sockaddr_un, sun_path) + 1 + sizeof(kPrefix) - 1 + 2 * invitation.name.size());
 }
 
+// What errno says when the other side has closed the connection: a reset if it had not yet accepted it, or left
+// something unread.
+bool closed_by_peer(int error) { return error == EPIPE || error == ECONNRESET; }
+
 }  // namespace
 
 // Looks up from the socket now and then: deaths, departures and aborts come over the bootstrap.
@@ -100,7 +104,7 @@ Status NodeLink::send_fds(size_t member_idx, std::span<const int> fds, Deadline 
     SWITCHYARD_TRY(wait_ready(socket, POLLOUT, deadline, what));
     if (sendmsg(socket, &message, MSG_NOSIGNAL) != 1) {
       if (errno == EINTR || errno == EAGAIN) continue;
-      if (errno == EPIPE || errno == ECONNRESET) return link_ended(what, deadline);
+      if (closed_by_peer(errno)) return link_ended(what, deadline);
       return Status::system_error(what);
     }
     fds = fds.subspan(part.size());
@@ -186,7 +190,7 @@ Result<std::unique_ptr<NodeLink>> NodeLink::create(Bootstrap& bootstrap, uint64_
   const ssize_t sent = retry_interrupted(
       [&] { return send(socket_fd.get(), &introduction, sizeof(introduction), MSG_NOSIGNAL); });
   if (sent != ssize_t(sizeof(introduction))) {
-    if (errno == EPIPE) return link->link_ended(text("introducing myself to rank ", members[0]), deadline);
+    if (closed_by_peer(errno)) return link->link_ended(text("introducing myself to rank ", members[0]), deadline);
     return Status::system_error(text("introducing myself to rank ", members[0], " on this node"));
   }
   link->links_.push_back(std::move(socket_fd));

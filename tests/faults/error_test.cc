@@ -1,6 +1,10 @@
 // Failures of the host side: every place that can fail does, on one rank or on all. The call says so, everybody's calls
 // end, nothing leaks, and the same processes can start afresh.
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <thread>
 
 #include "base/failpoint.hpp"
 #include "faults/failpoint_list.hpp"
@@ -118,6 +122,31 @@ TEST(ErrorTest, EveryHostSideFailureIsReportedLeaksNothingAndLeavesTheProcessFit
   EXPECT_EQ(ranks.value()->wait(Deadline::after_ns(280 * kSecond)), "");
 }
 
+// The hub of a node dies while others have connected to it and it has not yet accepted them.
+std::string introduce_to_one_who_died(const RankProcess& self) {
+  const bool is_hub = self.rank == 0;
+  const Status set = is_hub ? set_failpoint("node_link.after_invitation", "delay:20000")
+                            : set_failpoint("node_link.after_connect", "delay:600");
+  if (!set.ok()) return set.to_string();
+  if (is_hub) {
+    std::thread([] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(300));
+      _exit(0);
+    }).detach();
+  }
+  const auto comm = Communicator::create(self.id, self.rank, self.num_ranks, {});
+  if (comm.ok()) return "made a communicator with a rank that died";
+  const Status status = comm.status();
+  const bool says_who = status.code() == Code::kRemoteError && status.message().find("rank 0") != std::string::npos;
+  return says_who ? "" : status.to_string();
+}
+
+TEST(ErrorTest, ADeathBeforeTheIntroductionIsOneOfAnotherRank) {
+  auto ranks = ProcessRanks::start({.num_ranks = kNumRanks, .body = "introduce_to_one_who_died"});
+  ASSERT_TRUE(ranks.ok()) << ranks.status().to_string();
+  EXPECT_EQ(ranks.value()->wait(Deadline::after_ns(60 * kSecond)), "");
+}
+
 TEST(ErrorList, HasEveryPlaceThatCanFail) { EXPECT_GE(all_failures().size(), 58u); }
 
 }  // namespace
@@ -125,5 +154,6 @@ TEST(ErrorList, HasEveryPlaceThatCanFail) { EXPECT_GE(all_failures().size(), 58u
 
 int main(int argc, char** argv) {
   using namespace switchyard::testing;
-  return process_ranks_main(argc, argv, {{"fail_and_start_afresh", fail_and_start_afresh}});
+  return process_ranks_main(argc, argv, {{"fail_and_start_afresh", fail_and_start_afresh},
+                                        {"introduce_to_one_who_died", introduce_to_one_who_died}});
 }
