@@ -25,6 +25,7 @@ bench::EpSpec spec_of(bench::EpSpec spec, const char* mode, int tokens) {
   spec.layout = spec.high_throughput() ? "flat" : "rm";
   spec.tokens = tokens;
   spec.gather_scatter = spec.high_throughput();
+  spec.bound_to_cores = true;  // else small shapes measure which ranks happened to wait on one core
   return spec;
 }
 
@@ -35,7 +36,8 @@ Result<nlohmann::json> measure_sweep(const bench::EpSpec& base) {
   fmt::print("{} ranks on {} node(s), hidden {}, top-{} of {} experts, {}, {}: round trips in us, p50 of {}\n", base.ranks,
              base.nodes, base.hidden, base.topk, base.experts, base.dtype, base.zero_copy ? "windows" : "plain tensors",
              base.iters);
-  fmt::print("{:>8}{:>14}{:>14}{:>28}  {}\n", "tokens", "ll", "ht", "all-gather+reduce-scatter", "pick");
+  fmt::print("{:>8}{:>14}{:>14}{:>28}  {:<6}{:>32}\n", "tokens", "ll", "ht", "all-gather+reduce-scatter", "pick",
+             "in a row: ht, all-gather+...");
   for (const int tokens : token_counts(base.tokens)) {
     SWITCHYARD_ASSIGN(nlohmann::json low, run_bench_job(spec_of(base, "ll", tokens)));
     SWITCHYARD_ASSIGN(nlohmann::json high, run_bench_job(spec_of(base, "ht", tokens)));
@@ -44,13 +46,18 @@ Result<nlohmann::json> measure_sweep(const bench::EpSpec& base) {
     const bool picks_ht = ht_us < ll_us;
     if (!picks_ht) crossover = nullptr;
     else if (crossover.is_null()) crossover = tokens;
-    fmt::print("{:>8}{:>14.1f}{:>14.1f}{:>28.1f}  {}\n", tokens, ll_us, ht_us, gather_us, picks_ht ? "ht" : "ll");
+    const nlohmann::json& gather = high["baselines"][0];
+    const double row_us = high["in_a_row_us"]["p50"], gather_row_us = gather["in_a_row_us"]["p50"];
+    fmt::print("{:>8}{:>14.1f}{:>14.1f}{:>28.1f}  {:<6}{:>16.1f}{:>16.1f}\n", tokens, ll_us, ht_us, gather_us,
+               picks_ht ? "ht" : "ll", row_us, gather_row_us);
     std::fflush(stdout);
     sweep.push_back({{"tokens", tokens},
                      {"ll_us", ll_us},
                      {"ht_us", ht_us},
                      {"gather_scatter_us", gather_us},
                      {"ht_over_gather_scatter", ht_us / gather_us},
+                     {"ht_in_a_row_us", row_us},
+                     {"gather_scatter_in_a_row_us", gather_row_us},
                      {"pick", picks_ht ? "ht" : "ll"}});
     runs.push_back(std::move(low));
     runs.push_back(std::move(high));

@@ -38,6 +38,7 @@ struct EpSpec {
   int warmup = 5;
   bool verify = true;
   bool threads = false;  // ranks are threads of one process
+  bool bound_to_cores = false;  // each rank with all its threads, where ranks are processes
   bool gather_scatter = false;  // also measure all-gather + reduce-scatter, in turns
 
   bool high_throughput() const { return mode == "ht"; }
@@ -64,7 +65,8 @@ struct EpSpec {
 };
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(EpSpec, job, mode, layout, platform, net, ranks, nodes, tokens, hidden, topk,
-                                   experts, dtype, quant, zero_copy, skew, seed, iters, warmup, verify, threads, gather_scatter)
+                                   experts, dtype, quant, zero_copy, skew, seed, iters, warmup, verify, threads, bound_to_cores,
+                                   gather_scatter)
 
 inline Status validate(const EpSpec& spec) {
   if (spec.platform == "cuda") {

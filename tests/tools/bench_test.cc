@@ -112,8 +112,11 @@ TEST(BenchEp, MeasuresHighThroughputBesideGatherAndScatter) {
   ASSERT_TRUE(run.is_object());
   ASSERT_EQ(run["baselines"].size(), 2u);
   for (const nlohmann::json& baseline : run["baselines"]) {
-    if (baseline["name"] == "all-gather + reduce-scatter") expect_percentiles(baseline["round_trip_us"]);
+    if (baseline["name"] != "all-gather + reduce-scatter") continue;
+    expect_percentiles(baseline["round_trip_us"]);
+    expect_percentiles(baseline["in_a_row_us"]);
   }
+  expect_percentiles(run["in_a_row_us"]);
 }
 
 TEST(BenchEp, SweepsBothModesAndPicksTheFasterAtEachSize) {
