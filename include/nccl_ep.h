@@ -431,7 +431,7 @@ NCCL_EP_API ncclResult_t ncclEpCreateHandle(ncclEpHandle_t* handle, ncclEpGroup_
 
 /* Local; NULL succeeds.
  * REQUIRES  no enqueued operation still uses the handle.  EFFECTS  frees library memory only.
- * BLOCKING  never in low latency; in high throughput until what was enqueued in the group has run. */
+ * BLOCKING  until what was enqueued in the group has run. */
 NCCL_EP_API ncclResult_t ncclEpHandleDestroy(ncclEpHandle_t handle);
 
 /* ---- Functions: operations -------------------------------------------------------------------------------------- */

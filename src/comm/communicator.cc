@@ -100,6 +100,8 @@ void Communicator::claim_thread() const {
 
 // Learns who is where, then who has to be watched and who passes descriptors to whom.
 Status Communicator::join() {
+  SWITCHYARD_ASSIGN(void* slots, allocate_owned(WindowTable::kNumSlots * sizeof(char* const*)));
+  window_table_.slots = static_cast<char* const* const*>(slots);
   SWITCHYARD_ASSIGN(Whereabouts mine, Whereabouts::mine(options_.node_id));
   mine.has_coordinator = has_coordinator(job_id_);
   SWITCHYARD_FAILPOINT_TRY("comm.before_whereabouts");
@@ -267,9 +269,16 @@ Result<Window*> Communicator::register_window(void* memory, size_t num_bytes) {
   SWITCHYARD_ASSIGN(std::unique_ptr<Window> window,
                     Window::create(window_context(), ++num_windows_, memory, num_bytes, deadline()));
   if (net_ != nullptr) SWITCHYARD_TRY(net_->register_region(window->id(), memory, num_bytes, deadline()));
+  SWITCHYARD_TRY(enter_in_table(window->id(), window->bases()));
   const std::lock_guard lock(mutex_);
   windows_.push_back(std::move(window));
   return windows_.back().get();
+}
+
+// Null: it is gone.
+Status Communicator::enter_in_table(uint32_t id, char* const* bases) {
+  if (!WindowTable::has_slot(id)) return {};
+  return runtime_.upload(const_cast<char* const**>(window_table_.slots + id), &bases, sizeof(bases));
 }
 
 // Until the network has delivered what was posted; it may be lost, which those are told who wait for something.
@@ -289,9 +298,10 @@ Status Communicator::deregister_window(Window* window) {
   const std::lock_guard lock(mutex_);
   const auto found = std::find_if(windows_.begin(), windows_.end(), [&](const auto& w) { return w.get() == window; });
   if (found == windows_.end()) return Status::invalid_argument("this communicator has no such window");
-  if (net_ != nullptr) net_->deregister_region(window->id());
+  const uint32_t id = window->id();
+  if (net_ != nullptr) net_->deregister_region(id);
   windows_.erase(found);
-  return {};
+  return enter_in_table(id, nullptr);
 }
 
 Window* Communicator::find_window(const void* handle) const {

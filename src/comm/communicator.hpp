@@ -20,6 +20,7 @@
 #include "comm/topology.hpp"
 #include "comm/unique_id.hpp"
 #include "comm/window.hpp"
+#include "comm/window_table.hpp"
 #include "net/net.hpp"
 #include "net/proxy.hpp"
 #include "platform/runtime.hpp"
@@ -112,6 +113,8 @@ class Communicator {
   // Local; peers must be done with it. ERRORS  a window this communicator does not have.
   Status deregister_window(Window* window);
   Window* find_window(const void* handle) const;
+  // Of all windows, for kernels.
+  const WindowTable& window_table() const { return window_table_; }
 
   // Every wait of this rank ends with an error, those of other communicators of the job too; peers are told. Returns at
   // once.
@@ -129,6 +132,7 @@ class Communicator {
   Status connect_network(const NetPlugin& plugin);
   Status open_net_path();
   void settle_network();
+  Status enter_in_table(uint32_t id, char* const* bases);
   Window::Context window_context() const;
   RankRange machine_ranks() const;
   Result<void*> allocate_owned(size_t num_bytes);
@@ -159,6 +163,7 @@ class Communicator {
   uint32_t num_windows_ = 0;  // ever registered: ids are never used twice
   mutable std::mutex mutex_;  // guards windows_ and error_
   std::vector<std::unique_ptr<Window>> windows_;
+  WindowTable window_table_{};
   Status error_;
 };
 

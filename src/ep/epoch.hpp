@@ -83,7 +83,7 @@ enum class Phase : uint32_t {  // for error messages: what a rank was waiting fo
   kBadRouting = 7,     // topk_idx holds an id that is neither -1 nor an expert
   kBadMessage = 8,     // a peer's header or count is out of range
   kExpertFull = 9,     // duplicates in a token's top-k exceed an expert's rows
-  kWindowMismatch = 10,  // the peer's tensor is in another window than mine
+  kWindowMismatch = 10,  // the peer's tensor is in another window than mine, or in one that I don't have
   kAborted = 11,       // the peer aborted
   kOtherOperation = 12,  // the peer does something else in this epoch
   kNetwork = 13,         // the network does not reach the peer any more

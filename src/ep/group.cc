@@ -288,7 +288,8 @@ Status Group::describe_failure(uint64_t word) const {
       return Status::remote(who + "'s rows got lost because a rank is missing: outputs are not to be used; call "
                                   "ncclEpUpdateHandle and repeat" + gone);
     case Phase::kAborted: return Status::remote(who + " aborted");
-    case Phase::kWindowMismatch: return Status::remote(who + " uses another window for this tensor; a tensor without rows has to be of the window, too");
+    case Phase::kWindowMismatch:
+      return Status::remote(who + "'s tensor is in a window that this rank's is not in, or that this rank has taken away");
     case Phase::kBadMessage: return Status::remote(who + " sent a count that is out of range");
     case Phase::kBadRouting:
       return Status::invalid_argument(text("rank ", rank(), ": topk_idx holds an id outside -1..", num_experts() - 1));

@@ -95,7 +95,7 @@ class HtResults {
       const Await offer = c_.await_rows(next_peer_, Phase::kCombineRows);
       if (offer == Await::kNotYet) return false;
       const uint32_t window = p_.read(&line->token_window);
-      if (offer == Await::kReady && window != 0 && window != c_.op.token_window_id) {
+      if (offer == Await::kReady && window != 0 && c_.group().windows.find(window) == nullptr) {
         c_.give_up(next_peer_, Phase::kWindowMismatch);
       }
       ++next_peer_;
@@ -111,9 +111,9 @@ class HtResults {
   SWITCHYARD_DEVICE const char* row(int owner, int slot) const {
     if (owner == c_.rank()) return c_.op.tokens + uint64_t(slot) * c_.op.token_bytes;
     const PeerLine* line = c_.heard(owner);
-    const char* rows = p_.read(&line->token_window) != 0
-                           ? c_.op.token_windows[owner] + p_.read(&line->token_offset)
-                           : c_.group().payload[owner] + c_.group().layout.outbox();
+    const uint32_t window = p_.read(&line->token_window);
+    const char* rows = window != 0 ? c_.group().windows.find(window)[owner] + p_.read(&line->token_offset)
+                                   : c_.group().payload[owner] + c_.group().layout.outbox();
     return rows + uint64_t(slot) * c_.op.token_bytes;
   }
   // Of entry k, whose expert is on this node; entry(column, k) as in HtRecord. 0 if it was dropped.

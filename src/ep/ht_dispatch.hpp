@@ -79,11 +79,11 @@ class HtPlacer {
   static constexpr int kMaxPlaces = 2 * kMaxTopk;  // slots here, and one per other node: no more than entries each
   SWITCHYARD_DEVICE char* out_tokens(int peer) const {
     if (peer == c_.rank()) return c_.op.out_tokens;
-    return c_.op.token_windows[peer] + p_.read(&c_.heard(peer)->token_offset);
+    return c_.group().windows.find(c_.op.token_window_id)[peer] + p_.read(&c_.heard(peer)->token_offset);
   }
   SWITCHYARD_DEVICE char* out_scales(int peer) const {
     if (peer == c_.rank()) return c_.op.out_scales;
-    return c_.op.scale_windows[peer] + p_.read(&c_.heard(peer)->scale_offset);
+    return c_.group().windows.find(c_.op.scale_window_id)[peer] + p_.read(&c_.heard(peer)->scale_offset);
   }
   SWITCHYARD_DEVICE void add_token(char* place) { tokens_[num_tokens_++] = place; }
   SWITCHYARD_DEVICE void add_scale(char* place) { scales_[num_scales_++] = place; }

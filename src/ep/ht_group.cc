@@ -100,6 +100,7 @@ Status HtGroup::make_state() {
   SWITCHYARD_FAILPOINT_TRY("group.after_payload");
   view_.payload = payload.window->bases();
   view_.payload_id = payload.window->id();
+  view_.windows = comm_.window_table();
 
   const auto carve_table = [&](const std::vector<int32_t>& table) -> Result<int32_t*> {
     SWITCHYARD_ASSIGN(char* memory, carve(std::max<size_t>(1, table.size()) * sizeof(int32_t)));

@@ -30,6 +30,11 @@ Status check_shape(const HtGroup& group, Layout layout, int topk, size_t alignme
   return {};
 }
 
+// By peers, in its window.
+bool can_be_found(const Tensor& tensor) {
+  return tensor.window != nullptr && WindowTable::has_slot(tensor.window->id());
+}
+
 }  // namespace
 
 Result<size_t> HtHandle::memory_bytes(const HtGroup& group, Layout layout, int topk) {
@@ -126,13 +131,11 @@ Status HtHandle::dispatch(const DispatchArgs& args, StreamRef stream) {
   op.out_scales = static_cast<char*>(args.out_scales.data);
   op.out_weights = static_cast<float*>(args.out_topk_weights.data);
   op.out_idx = static_cast<int64_t*>(args.out_topk_idx.data);
-  if (args.out_tokens.window != nullptr && gains_by_window(op)) {
+  if (can_be_found(args.out_tokens) && gains_by_window(op)) {
     op.in_place = 1;
-    op.token_windows = args.out_tokens.window->bases();
     op.token_window_id = args.out_tokens.window->id();
     op.token_window_offset = args.out_tokens.window_offset;
-    if (args.out_scales.window != nullptr) {
-      op.scale_windows = args.out_scales.window->bases();
+    if (can_be_found(args.out_scales)) {
       op.scale_window_id = args.out_scales.window->id();
       op.scale_window_offset = args.out_scales.window_offset;
     }
@@ -154,9 +157,8 @@ Status HtHandle::combine(const CombineArgs& args, StreamRef stream) {
   op.weights = static_cast<const float*>(args.topk_weights.data);
   op.out_tokens = static_cast<char*>(args.out_tokens.data);
   op.out_weights = static_cast<float*>(args.out_topk_weights.data);
-  if (args.tokens.window != nullptr && group_.may_work_in_place()) {
-    op.in_place = gains_by_window(op);
-    op.token_windows = args.tokens.window->bases();
+  if (can_be_found(args.tokens) && gains_by_window(op)) {
+    op.in_place = 1;
     op.token_window_id = args.tokens.window->id();
     op.token_window_offset = args.tokens.window_offset;
   }

@@ -1,5 +1,6 @@
 // What one high-throughput operation gets to know: plain structs, passed by value to the kernel.
 #pragma once
+#include "comm/window_table.hpp"
 #include "ep/ht_layout.hpp"
 #include "switchyard/dtype.hpp"
 
@@ -26,6 +27,7 @@ struct HtGroupView : GroupView {
   HtLayout layout;
   char* const* payload;  // [num_ranks] payload window of every rank; null where only the network reaches
   uint32_t payload_id;   // as the network knows it
+  WindowTable windows;   // of the communicator
   int32_t max_local;     // experts of the rank that has most
   int32_t node;          // mine
   int32_t num_nodes;
@@ -92,8 +94,6 @@ struct HtOp {
   char* out_scales;
   float* out_weights;
   int64_t* out_idx;
-  char* const* token_windows;  // [num_ranks] bases of that window
-  char* const* scale_windows;
   uint64_t token_window_offset;
   uint64_t scale_window_offset;
 };

@@ -46,14 +46,44 @@ TEST(NcclEpHtMisuse, Groups) {
 
 struct HandleCall {
   explicit HandleCall(ncclEpGroup_t its_group) : group(its_group) {}
-  ncclResult_t issue() { return ncclEpInitHandle(&handle, group, layout, &config, topk, nullptr); }
+  ncclResult_t issue() { return ncclEpInitHandle(&handle, group, layout, &config, topk, memory.get()); }
   bool untouched() const { return handle == nullptr; }
   ncclEpGroup_t group;
   ncclEpLayout_t layout = NCCL_EP_LAYOUT_FLAT;
   ncclEpHandleConfig_t config = NCCL_EP_HANDLE_CONFIG_INIT;
   int topk = T::kTopk;
+  TensorArg memory;  // none: the group's
   ncclEpHandle_t handle = nullptr;
 };
+
+TEST(NcclEpHtMisuse, MemoryOfHandles) {
+  const CommRanks ranks(1);
+  ranks.on_all([&](int rank) {
+    const GroupOwner group = make_group(ranks.comm(rank), T::config());
+    size_t num_bytes = 0;
+    expect_success(ncclEpHandleMemSize(group.get(), NCCL_EP_LAYOUT_FLAT, nullptr, &num_bytes, T::kTopk));
+    EXPECT_EQ(ncclEpHandleMemSize(group.get(), NCCL_EP_LAYOUT_FLAT, nullptr, nullptr, T::kTopk), ncclInvalidArgument);
+    EXPECT_EQ(ncclEpHandleMemSize(group.get(), NCCL_EP_LAYOUT_UNSET, nullptr, &num_bytes, T::kTopk), ncclInvalidArgument);
+    EXPECT_EQ(ncclEpHandleMemSize(group.get(), NCCL_EP_LAYOUT_FLAT, nullptr, &num_bytes, 0), ncclInvalidUsage);
+    const DeviceBuffer buffer(num_bytes + 16);
+    const auto with = [&](auto spoil) {
+      HandleCall call(group.get());
+      call.memory.set(buffer, ncclUint8, {num_bytes});
+      spoil(call.memory);
+      const ncclResult_t result = call.issue();
+      EXPECT_EQ(call.handle == nullptr, result != ncclSuccess);
+      if (call.handle != nullptr) expect_success(ncclEpHandleDestroy(call.handle));
+      return result;
+    };
+    EXPECT_EQ(with([](TensorArg&) {}), ncclSuccess);
+    EXPECT_EQ(with([](TensorArg& memory) { memory.sizes[0]--; }), ncclInvalidArgument) << "too small";
+    EXPECT_EQ(with([](TensorArg& memory) { memory.desc.datatype = ncclInt8; }), ncclInvalidArgument) << "no bytes";
+    EXPECT_EQ(with([](TensorArg& memory) { memory.desc.ndim = 2; }), ncclInvalidArgument) << "two dimensions";
+    EXPECT_EQ(with([](TensorArg& memory) { memory.desc.data = nullptr; }), ncclInvalidArgument) << "nowhere";
+    EXPECT_EQ(with([](TensorArg& memory) { memory.desc.data = static_cast<char*>(memory.desc.data) + 1; }), ncclInvalidArgument)
+        << "misaligned";
+  });
+}
 
 TEST(NcclEpHtMisuse, Handles) {
   using Call = HandleCall;
@@ -177,6 +207,44 @@ const std::vector<Misuse<HtCombineCall>> kCombines = {
      {"recipe"}},
 };
 
+// A dispatch that forwards four scales a row, until it is spoiled.
+template <auto kSpoil>
+void forwarded(HtDispatchCall& c) {
+  constexpr size_t kScales = 4;
+  c.scales.set(c.ep.gradients, ncclFloat32, {T::kTokens, kScales});
+  c.out_scales.set(c.ep.out_idx, ncclFloat32, {c.ep.num_rows, kScales});
+  c.inputs.scales = c.scales.get();
+  c.outputs.scales = c.out_scales.get();
+  c.config.quant_recipe = NCCL_EP_DISP_QUANT_FWD;
+  kSpoil(c);
+}
+void move_by_4(TensorArg& tensor) { tensor.desc.data = static_cast<char*>(tensor.desc.data) + 4; }
+
+using Forwarded = HtDispatchCall;
+const std::vector<Misuse<Forwarded>> kForwardedDispatches = {
+    {"scales of one dimension", forwarded<[](Forwarded& c) { c.scales.desc.ndim = 1; }>, ncclInvalidArgument, {"inputs.scales", "["}},
+    {"scales of other tokens", forwarded<[](Forwarded& c) { c.scales.sizes[0] = 3; }>, ncclInvalidArgument, {"inputs.scales", "3", "4"}},
+    {"integers for scales", forwarded<[](Forwarded& c) { c.scales.desc.datatype = ncclInt32; }>, ncclInvalidArgument, {"inputs.scales", "int32"}},
+    {"integers for tokens", forwarded<[](Forwarded& c) { c.tokens.desc.datatype = ncclInt64; }>, ncclInvalidArgument, {"inputs.tokens", "int64"}},
+    {"scale rows that are no multiple of 16 bytes", forwarded<[](Forwarded& c) { c.scales.sizes[1] = c.out_scales.sizes[1] = 3; }>,
+     ncclInvalidArgument, {"12 bytes", "multiple of 16"}},
+    {"no scales in a row", forwarded<[](Forwarded& c) { c.scales.sizes[1] = c.out_scales.sizes[1] = 0; }>, ncclInvalidArgument,
+     {"0 bytes", "multiple of 16"}},
+    {"tokens and scales over the limit", forwarded<[](Forwarded& c) { c.scales.sizes[1] = c.out_scales.sizes[1] = 12; }>,
+     ncclInvalidArgument, {"32 token bytes and 48 scale bytes", "max_token_bytes of 64"}},
+    {"rounded scales", forwarded<[](Forwarded& c) { c.config.round_scales = 1; }>, ncclInvalidArgument, {"round_scales"}},
+    {"no output for scales", forwarded<[](Forwarded& c) { c.outputs.scales = nullptr; }>, ncclInvalidArgument, {"outputs.scales", "required"}},
+    {"fewer rows of scales than of tokens", forwarded<[](Forwarded& c) { c.out_scales.sizes[0]--; }>, ncclInvalidArgument,
+     {"outputs.scales", "15", "16"}},
+    {"scale outputs of another width", forwarded<[](Forwarded& c) { c.out_scales.sizes[1] = 8; }>, ncclInvalidArgument, {"outputs.scales"}},
+    {"scale outputs of another type", forwarded<[](Forwarded& c) { c.out_scales.desc.datatype = ncclBfloat16; }>, ncclInvalidArgument,
+     {"outputs.scales", "float32"}},
+    {"misaligned tokens", forwarded<[](Forwarded& c) { move_by_4(c.tokens); }>, ncclInvalidArgument, {"inputs.tokens", "16 bytes"}},
+    {"misaligned scales", forwarded<[](Forwarded& c) { move_by_4(c.scales); }>, ncclInvalidArgument, {"inputs.scales", "16 bytes"}},
+    {"misaligned token outputs", forwarded<[](Forwarded& c) { move_by_4(c.out_tokens); }>, ncclInvalidArgument, {"outputs.tokens", "16 bytes"}},
+    {"misaligned scale outputs", forwarded<[](Forwarded& c) { move_by_4(c.out_scales); }>, ncclInvalidArgument, {"outputs.scales", "16 bytes"}},
+};
+
 class NcclEpHtCalls : public ::testing::TestWithParam<ncclEpLayout_t> {};
 
 TEST_P(NcclEpHtCalls, AreRefusedWithoutATraceAndTheHandleWorksOn) {
@@ -200,6 +268,7 @@ TEST_P(NcclEpHtCalls, AreRefusedWithoutATraceAndTheHandleWorksOn) {
     expect_success(update().issue());
     expect_refusals<HtDispatchCall>(kDispatches, dispatch);
     expect_refusals<HtDispatchCall>(flat ? kFlatDispatches : kExpertMajorDispatches, dispatch);
+    expect_refusals<HtDispatchCall>(kForwardedDispatches, dispatch);
     expect_refusals<HtCombineCall>(kCombines, combine);
     expect_success(dispatch().issue());
     expect_success(combine().issue());
@@ -223,6 +292,9 @@ TEST(NcclEpHtMisuse, ZeroCopyOnWantsWindows) {
     expect_success(HtUpdateCall(plain, handle.get(), stream).issue());
     EXPECT_EQ(HtDispatchCall(plain, handle.get(), stream).issue(), ncclInvalidArgument);
     EXPECT_EQ(HtCombineCall(plain, handle.get(), stream).issue(), ncclInvalidArgument);
+    expect_refusals<HtDispatchCall>({{"tokens in a window and scales in none", forwarded<[](HtDispatchCall&) {}>, ncclInvalidArgument,
+                                      {"outputs.tokens", "outputs.scales", "both", "neither"}}},
+                                    [&] { return HtDispatchCall(windows, handle.get(), stream); });
     expect_success(HtDispatchCall(windows, handle.get(), stream).issue());
     expect_success(HtCombineCall(windows, handle.get(), stream).issue());
     expect_success(cudaStreamSynchronize(stream));

@@ -1,5 +1,7 @@
 // High throughput through the C API, on numbers that can be said by hand: what every field of the structs does. The model covers
 // everything else in C++ (tests/ep/ht_*).
+#include <latch>
+
 #include "capi/ht_rank.hpp"
 
 namespace switchyard::testing {
@@ -136,6 +138,87 @@ TEST_P(NcclEpHt, ExpertMajorEagerWithPadding) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Tensors, NcclEpHt, ::testing::Bool());
+
+// The rank whose experts nobody wants passes tensors of no rows and no address, while the others' are in windows.
+TEST(NcclEpHtEager, ARankThatGetsNothingPassesEmptyTensors) {
+  for (const ncclEpLayout_t layout : {NCCL_EP_LAYOUT_FLAT, NCCL_EP_LAYOUT_EXPERT_MAJOR}) {
+    const CommRanks ranks(T::kRanks);
+    ranks.on_all([&](int rank) {
+      ncclEpGroupConfig_t config = T::config(/*eager=*/true);
+      config.zero_copy = NCCL_EP_ZERO_COPY_ON;  // AUTO leaves the windows of so few rows aside
+      const GroupOwner group = make_group(ranks.comm(rank), config);
+      const HandleOwner handle = make_ht_handle(group.get(), layout);
+      const StreamOwner stream;
+      HtRankC ep(ranks.comm(rank), rank, layout, T::kBudget, /*windows=*/true);
+      std::vector<int64_t> ids;
+      for (size_t token = 0; token < T::kTokens; ++token) ids.insert(ids.end(), {0, 1});  // both are rank 0's
+      ep.indices.upload(ids);
+      expect_success(HtUpdateCall(ep, handle.get(), stream).issue());
+      expect_success(cudaStreamSynchronize(stream));
+      const size_t rows = layout == NCCL_EP_LAYOUT_FLAT ? T::kRanks * T::kTokens : T::kRanks * T::kTokens * T::kTopk;
+      ASSERT_EQ(ep.total.download<int32_t>()[0], rank == 0 ? int32_t(rows) : 0);
+      const auto resize = [&](std::initializer_list<TensorArg*> tensors) {
+        for (TensorArg* tensor : tensors) {
+          tensor->sizes[0] = rank == 0 ? rows : 0;
+          if (rank == 0) continue;
+          tensor->desc.data = nullptr;
+          tensor->desc.win_hdl = nullptr;
+        }
+      };
+      for (const bool backward : {false, true}) {
+        HtDispatchCall dispatch(ep, handle.get(), stream, backward);
+        resize({&dispatch.out_tokens, &dispatch.out_idx});
+        if (rank != 0 && !backward) {
+          EXPECT_EQ(dispatch.issue(), ncclInvalidArgument) << "rows for weights, none for tokens";
+        }
+        resize({&dispatch.out_weights});
+        expect_success(dispatch.issue());
+        HtCombineCall combine(ep, handle.get(), stream, backward);
+        resize({&combine.tokens, &combine.weights});
+        expect_success(combine.issue());
+        expect_success(cudaStreamSynchronize(stream));
+        expect_combined(ep, [&](size_t) { return ep.flat() ? 1 : int(T::kTopk); });
+        ep.spoil();
+      }
+    });
+  }
+}
+
+TEST(NcclEpHtMask, LeavesARankOutAndTakesItBack) {
+  const CommRanks ranks(T::kRanks);
+  std::latch alone_is_through(1);
+  ranks.on_all([&](int rank) {
+    ncclEpGroupConfig_t config = T::config();
+    config.enable_mask = 1;
+    const GroupOwner group = make_group(ranks.comm(rank), config);
+    const HandleOwner handle = make_ht_handle(group.get(), NCCL_EP_LAYOUT_FLAT);
+    const StreamOwner stream;
+    HtRankC ep(ranks.comm(rank), rank, NCCL_EP_LAYOUT_FLAT);
+    const auto expect_round_trip = [&](const std::function<int(size_t)>& num_rows) {
+      ep.spoil();
+      expect_success(HtUpdateCall(ep, handle.get(), stream).issue());
+      expect_success(HtDispatchCall(ep, handle.get(), stream).issue());
+      expect_success(HtCombineCall(ep, handle.get(), stream).issue());
+      expect_success(cudaStreamSynchronize(stream));
+      expect_combined(ep, num_rows);
+    };
+    const auto with_all = [&](size_t token) { return num_ranks_of(ep.rank, token); };
+    expect_round_trip(with_all);
+    if (rank == 0) {
+      const int mask[] = {1, 0};
+      expect_success(ncclEpMaskUpdate(group.get(), mask, stream));
+      expect_success(HtDispatchCall(ep, handle.get(), stream).issue());
+      EXPECT_NE(cudaStreamSynchronize(stream), cudaSuccess) << "the routing is of both";
+      expect_round_trip([](size_t token) { return int(T::expert(0, token, 0) < 2 || T::expert(0, token, 1) < 2); });
+      EXPECT_EQ(ep.total.download<int32_t>()[0], 3) << "of my own tokens";
+      expect_success(ncclEpMaskClean(group.get(), stream));
+      expect_success(cudaStreamSynchronize(stream));
+      alone_is_through.count_down();
+    }
+    alone_is_through.wait();
+    expect_round_trip(with_all);
+  });
+}
 
 TEST(NcclEpHtHandle, AnotherOneOverItsMemoryGoesOnWithItsRouting) {
   const CommRanks ranks(T::kRanks);

@@ -128,14 +128,15 @@ std::string live_as_victim(Life& life, bool masks) {
 // ---- Fate ----
 
 std::string Fate::name() const {
-  const char* over = way == Way::kOneNode ? "" : way == Way::kOfi ? ", over ofi" : ", over ofi by proxy";
-  return text(place.name, "@", hit, ", ", options.name(), over);
+  static constexpr const char* kOver[] = {"", ", over mem", ", over ofi", ", over ofi by proxy"};
+  return text(place.name, "@", hit, ", ", options.name(), kOver[size_t(way)]);
 }
 
 std::string Fate::name_of_test(size_t index) const {
   std::string name = place.name;
   std::replace(name.begin(), name.end(), '.', '_');
-  return text(index, "_", name, options.masks ? "_masks" : "", way == Way::kOfiProxy ? "_proxy" : "");
+  static constexpr const char* kOver[] = {"", "_mem", "", "_proxy"};
+  return text(index, "_", name, options.masks ? "_masks" : "", kOver[size_t(way)]);
 }
 
 std::string Fate::failpoint(const char* action) const {
@@ -200,9 +201,9 @@ Result<std::unique_ptr<ProcessRanks>> start_with_victim(const Fate& fate, const 
     std::vector<std::string> variables;
     if (rank == fate.options.victim) variables.push_back(fate.failpoint(action));
     if (fate.way == Way::kOneNode) return variables;
-    variables.push_back("SWITCHYARD_NET=ofi");
+    variables.push_back(text("SWITCHYARD_NET=", fate.way == Way::kMem ? "mem" : "ofi"));
     variables.push_back(text("SWITCHYARD_NODE_ID=", int(rank == kLonely)));
-    variables.push_back(text("SWITCHYARD_GIN=", fate.way == Way::kOfi ? "direct" : "proxy"));
+    variables.push_back(text("SWITCHYARD_GIN=", fate.way == Way::kOfiProxy ? "proxy" : "direct"));
     return variables;
   };
   return ProcessRanks::start({.num_ranks = fate.options.num_ranks,

@@ -12,8 +12,8 @@
 namespace switchyard::testing {
 
 // How the three ranks reach each other: all by load and store; or rank 2 is on a pretended node of its own and the
-// network lies between, called by the kernel's thread or by the proxy's.
-enum class Way { kOneNode, kOfi, kOfiProxy };
+// network lies between: `mem`, or `ofi`, called by the kernel's thread or by the proxy's.
+enum class Way { kOneNode, kMem, kOfi, kOfiProxy };
 
 // The victim fails at one place, in a life with these options, when it comes past for the hit-th time.
 struct Fate {

@@ -244,6 +244,10 @@ void HtWorld::connect(int rank) {
     own.network.couriers.push_back(near ? -1 : int(courier_names_.size()));
     if (!near) courier_names_.push_back(text("courier ", rank, " -> ", peer));
   }
+  own.out_table.assign(kTensorWindow + 1, nullptr);
+  own.out_table[kTensorWindow] = own.out_windows.data();
+  own.result_table.assign(kTensorWindow + 1, nullptr);
+  own.result_table[kTensorWindow] = own.result_windows.data();
   own.network.rank = rank;
   own.path.target = &own.network;
 }
@@ -311,7 +315,7 @@ ep::HtOp HtWorld::make_op(int rank, const HtStep& step) {
   if (c_.in_place) {
     op.in_place = 1;
     op.token_window_id = kTensorWindow;
-    op.token_windows = (is_combine ? own.result_windows : own.out_windows).data();
+    op.group.windows.slots = (is_combine ? own.result_table : own.out_table).data();
     op.token_window_offset = margin(rank);
   }
   return op;

@@ -51,6 +51,7 @@ class HtWorld {
     std::vector<ep::RailEnd> rail_ends;
     int32_t* rail_sources;
     std::vector<char*> controls, payloads, out_windows, result_windows;  // of every rank, null where memory does not reach
+    std::vector<char* const*> out_table, result_table;                   // WindowTable, of dispatches and of combines
     ModelNetwork network;
     NetPath path;
     std::vector<ep::HtOp> ops;

@@ -220,8 +220,8 @@ switchyard_mutant(ht_rows_not_drained ep/ht_dispatch.hpp FlatThroughInboxes "dat
 switchyard_mutant(ht_arrival_relaxed ep/ht_context.hpp FlatThroughInboxes "data race"
   [[p.store_release(&line->arrival, tag);]] [[p.store_relaxed(&line->arrival, tag);]])
 switchyard_mutant(ht_place_in_the_wrong_window ep/ht_dispatch.hpp FlatInPlace "data race|assertion|bad access"
-  [[return c_.op.token_windows[peer] + p_.read(&c_.heard(peer)->token_offset);]]
-  [[return c_.op.token_windows[peer] + c_.op.token_window_offset;]])
+  [[return c_.group().windows.find(c_.op.token_window_id)[peer] + p_.read(&c_.heard(peer)->token_offset);]]
+  [[return c_.group().windows.find(c_.op.token_window_id)[peer] + c_.op.token_window_offset;]])
 switchyard_mutant(ht_results_not_drained ep/ht_combine.hpp FlatCombines "data race"
   [[    p_.drain();
     SWITCHYARD_KERNEL_FAILPOINT("ht.combine.before_offer");]] [[]])
