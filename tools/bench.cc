@@ -55,6 +55,7 @@ void add_options(CLI::App& command, BenchOptions& options) {
   command.add_flag("--verify,!--no-verify", spec.verify, "compare the results with plain code");
   command.add_flag("--baselines", options.baselines, "also measure permute + MPI_Alltoallv");
   command.add_flag("--threads", spec.threads, "ranks are threads of one process instead of processes");
+  command.add_flag("--bind", spec.bound_to_cores, "bind each rank's process to its share of the cores, as --mode auto does");
   command.add_flag("--figures", options.figures, "measure the project's whole table of figures; takes minutes");
   command.add_option("--json", options.json_path, "also write the results to this file");
   for (CLI::Option* option : command.get_options()) {
@@ -70,6 +71,14 @@ Status check_host_only(const BenchOptions& options) {
   if (options.spec.platform == "host" || (!options.baselines && !options.figures)) return {};
   return Status::invalid_usage(text(options.figures ? "--figures" : "--baselines",
                                     " measures CPUs, not --platform ", options.spec.platform));
+}
+
+Status check_sweep(const BenchOptions& options, bool has_layout) {
+  if (options.spec.mode != "auto" || (!options.baselines && !options.figures && !has_layout)) return {};
+  return Status::invalid_usage(text("--mode auto measures rank-major and flat rows beside all-gather + reduce-scatter; leave out ",
+                                    options.figures     ? "--figures"
+                                    : options.baselines ? "--baselines"
+                                                        : "--layout"));
 }
 
 // Rows as they arrive, come back and are kept for the bound, on every rank.
@@ -93,9 +102,9 @@ bool all_well(const nlohmann::json& results) {
   return true;
 }
 
-void bench_ep(const BenchOptions& options) {
-  for (const Status& status : {bench::validate(options.spec), check_host_only(options), check_memory(options.spec),
-                               check_writable(options.json_path)}) {
+void bench_ep(const BenchOptions& options, bool has_layout) {
+  for (const Status& status : {bench::validate(options.spec), check_host_only(options), check_sweep(options, has_layout),
+                               check_memory(options.spec), check_writable(options.json_path)}) {
     if (!status.ok()) return fail_bench(status, kExitUsage);
   }
   nlohmann::json results;
@@ -130,8 +139,9 @@ void register_bench(CLI::App& app) {
   add_options(*ep, *options);
   ep->callback([options, ep] {
     if (options->spec.platform == "cuda") options->spec.threads = true;  // ranks share one GPU
-    if (options->spec.mode == "ht" && ep->count("--layout") == 0) options->spec.layout = "flat";
-    bench_ep(*options);
+    const bool has_layout = ep->count("--layout") > 0;
+    if (options->spec.mode == "ht" && !has_layout) options->spec.layout = "flat";
+    bench_ep(*options, has_layout);
   });
 
   add_rank_command(*bench, "ep-rank", [](const nlohmann::json& job, Communicator& comm) {

@@ -12,6 +12,8 @@ Result<std::unique_ptr<EpRank>> EpRank::create(const EpSpec& spec, Communicator&
   SWITCHYARD_TRY(rank->allocate());
   SWITCHYARD_TRY(rank->fill_inputs());
   SWITCHYARD_TRY(rank->open());
+  rank->describe_dispatch();
+  rank->describe_combine();
   return rank;
 }
 
@@ -90,13 +92,17 @@ Status EpRank::open() {
   return {};
 }
 
-void EpRank::describe_outputs(ep::DispatchArgs& args) const {
+void EpRank::describe_dispatch() {
   const size_t hidden = size_t(spec_.hidden), topk = size_t(spec_.topk), rows = plan_.num_rows();
   const DType dtype = spec_.fp8() ? DType::kFloat8E4M3 : spec_.element();
+  ep::DispatchArgs& args = dispatch_args_;
+  args.tokens = tokens_->tensor(spec_.element(), {size_t(spec_.tokens), hidden});
+  if (spec_.fp8()) args.quant = ep::DispatchQuant::kFusedFp8;
   if (!spec_.expert_major() || spec_.high_throughput()) {
     args.topk_weights = weights_->tensor(DType::kFloat32, {size_t(spec_.tokens), topk});
   }
   if (spec_.high_throughput()) {
+    update_info_.expert_counters = counters_->tensor(DType::kInt32, {plan_.counters(rank()).size()});
     args.out_tokens = arrived_->tensor(dtype, {rows, hidden});
     if (spec_.expert_major()) {
       args.out_topk_weights = arrived_weights_->tensor(DType::kFloat32, {rows});
@@ -119,28 +125,13 @@ void EpRank::describe_outputs(ep::DispatchArgs& args) const {
   }
 }
 
-[[gnu::hot]] Status EpRank::post_dispatch(bool send_only, int handle_idx) {
-  ep::Handle& handle = *handles_[size_t(handle_idx)];
-  if (spec_.high_throughput()) {
-    ep::LayoutInfo info;
-    info.expert_counters = counters_->tensor(DType::kInt32, {plan_.counters(rank()).size()});
-    SWITCHYARD_TRY(handle.update(routing_tensor(), info, stream_ref()));
-  }
-  ep::DispatchArgs args;
-  args.tokens = tokens_->tensor(spec_.element(), {size_t(spec_.tokens), size_t(spec_.hidden)});
-  if (spec_.fp8()) args.quant = ep::DispatchQuant::kFusedFp8;
-  describe_outputs(args);
-  args.send_only = send_only;
-  return handle.dispatch(args, stream_ref());
-}
-
-Status EpRank::post_combine() {
+void EpRank::describe_combine() {
   const size_t outer = spec_.outer(rank()), inner = spec_.inner(), hidden = size_t(spec_.hidden);
-  ep::CombineArgs args;
+  ep::CombineArgs& args = combine_args_;
   args.out_tokens = combined_->tensor(spec_.element(), {size_t(spec_.tokens), hidden});
   if (spec_.high_throughput()) {
     args.tokens = results().tensor(spec_.element(), {plan_.num_rows(), hidden});
-    return handles_[0]->combine(args, stream_ref());
+    return;
   }
   args.tokens = results().tensor(spec_.element(), {outer, inner, hidden});
   args.out_topk_weights = weights_->tensor(DType::kFloat32, {size_t(spec_.tokens), size_t(spec_.topk)});
@@ -148,8 +139,16 @@ Status EpRank::post_combine() {
     args.quant = ep::CombineQuant::kNvfp4;
     args.scales = row_scales_->tensor(DType::kFloat32, {outer, inner, 1});
   }
-  return handles_[0]->combine(args, stream_ref());
 }
+
+[[gnu::hot]] Status EpRank::post_dispatch(bool send_only, int handle_idx) {
+  ep::Handle& handle = *handles_[size_t(handle_idx)];
+  if (spec_.high_throughput()) SWITCHYARD_TRY(handle.update(routing_tensor(), update_info_, stream_ref()));
+  dispatch_args_.send_only = send_only;
+  return handle.dispatch(dispatch_args_, stream_ref());
+}
+
+Status EpRank::post_combine() { return handles_[0]->combine(combine_args_, stream_ref()); }
 
 Status EpRank::prepare_results() {
   SWITCHYARD_TRY(download_outputs());

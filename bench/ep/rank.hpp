@@ -75,7 +75,8 @@ class EpRank {
   Status allocate();
   Status fill_inputs();
   Status open();
-  void describe_outputs(ep::DispatchArgs& args) const;
+  void describe_dispatch();
+  void describe_combine();
   ep::Tensor routing_tensor() const { return indices_->tensor(DType::kInt64, {size_t(spec_.tokens), size_t(spec_.topk)}); }
   static constexpr size_t kTouchedBytes = 64;
 
@@ -90,6 +91,10 @@ class EpRank {
   std::unique_ptr<Buffer> row_scales_, combined_;
   std::unique_ptr<ep::Group> group_;  // after the buffers: its destructor waits for those who read them
   std::array<std::unique_ptr<ep::Handle>, 2> handles_;
+  // The same in every call, as in a program: made once.
+  ep::LayoutInfo update_info_;  // high throughput
+  ep::DispatchArgs dispatch_args_;
+  ep::CombineArgs combine_args_;
 };
 
 }  // namespace switchyard::bench

@@ -50,7 +50,7 @@ class [[nodiscard]] Status {
     if (!other.ok()) copy_failure(other);
   }
   Status& operator=(const Status& other) {
-    if (this != &other) *this = Status(other);
+    if (this != &other) failure_ = std::move(Status(other).failure_);
     return *this;
   }
   ~Status() = default;

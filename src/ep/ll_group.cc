@@ -97,7 +97,7 @@ Status LlGroup::make_payload(uint64_t inbox_block_bytes, uint64_t outbox_block_b
   return {};
 }
 
-LlOp LlGroup::new_operation() const {
+[[gnu::hot]] LlOp LlGroup::new_operation() const {
   LlOp op{};
   op.group = view_;
   op.part = LlPart::kBoth;

@@ -31,13 +31,13 @@ bool Tensor::empty() const {
   return false;
 }
 
-std::optional<size_t> Tensor::num_bytes() const {
+[[gnu::hot]] std::optional<size_t> Tensor::num_bytes() const {
   std::optional<size_t> bytes = dtype_bytes(dtype);
   for (int dim = 0; dim < num_dims && bytes; ++dim) bytes = checked_mul(*bytes, sizes[size_t(dim)]);
   return bytes;
 }
 
-std::string Tensor::shape_text() const {
+[[gnu::cold]] std::string Tensor::shape_text() const {
   std::string out = "[";
   for (int dim = 0; dim < num_dims; ++dim) out += (dim ? ", " : "") + std::to_string(sizes[size_t(dim)]);
   return out + "] " + dtype_name(dtype);

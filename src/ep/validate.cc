@@ -5,7 +5,7 @@
 namespace switchyard::ep {
 namespace {
 
-std::string sizes_text(Sizes sizes) {
+[[gnu::cold]] std::string sizes_text(Sizes sizes) {
   std::string out = "[";
   for (const size_t size : sizes) out += (out.size() > 1 ? ", " : "") + std::to_string(size);
   return out + "]";

@@ -184,6 +184,8 @@ TEST(BenchEp, RefusesBadOptionsAndSaysWhatIsAllowed) {
   expect_refused({"--tokens", "0"}, "--tokens");
   expect_refused({"--tokens", "1000000", "--hidden", "65536"}, "GB of memory, this machine has");
   expect_refused({"--mode", "fast"}, "--mode");
+  expect_refused({"--mode", "auto", "--layout", "em"}, "leave out --layout");
+  expect_refused({"--mode", "auto", "--baselines"}, "leave out --baselines");
   expect_refused({"--json", "/no/such/folder/result.json"}, "cannot write '/no/such/folder/result.json'");
 #if !defined(SWITCHYARD_HAVE_CUDA)
   expect_refused({"--platform", "cuda"}, "built without CUDA");

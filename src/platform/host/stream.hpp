@@ -95,7 +95,7 @@ class Stream {
   static_assert(sizeof(Slot) == 512);
 
   template <class Callable>
-  static void move_task(void* slot, void* callable) noexcept {
+  [[gnu::hot]] static void move_task(void* slot, void* callable) noexcept {
     ::new (slot) Callable(std::move(*static_cast<Callable*>(callable)));
   }
   template <class Callable>
