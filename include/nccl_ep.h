@@ -429,9 +429,8 @@ NCCL_EP_API ncclResult_t ncclEpCreateHandle(ncclEpHandle_t* handle, ncclEpGroup_
                                             const ncclEpTensor_t* topk_idx, const ncclEpLayoutInfo_t* layout_info,
                                             const ncclEpHandleConfig_t* config, cudaStream_t stream);
 
-/* Local; NULL succeeds.
- * REQUIRES  no enqueued operation still uses the handle.  EFFECTS  frees library memory only.
- * BLOCKING  until what was enqueued in the group has run. */
+/* Local; NULL succeeds.  EFFECTS  frees library memory only.
+ * BLOCKING  until what was enqueued in the group has run, so that no operation uses the handle any more. */
 NCCL_EP_API ncclResult_t ncclEpHandleDestroy(ncclEpHandle_t handle);
 
 /* ---- Functions: operations -------------------------------------------------------------------------------------- */

@@ -20,6 +20,7 @@ struct Samples {
   BoundSamples bound_dispatch, bound_combine;
   std::vector<double> gather_scatter;  // round trips of that baseline, where asked for
   std::vector<double> row, gather_scatter_row;  // both once more, one round trip behind the other
+  int num_in_a_row = 0;
   std::vector<double> network_dispatch, network_combine;  // where a network is in the way whose raw speed can be measured
 };
 
@@ -78,9 +79,10 @@ Result<Samples> measure(EpRank& rank, Meeting& meeting, const EpBound& bound, st
 // Round trips one behind the other, as a model makes them. After the pause before a common start small ones take two to three
 // times as long, whoever makes them: nothing is in the caches.
 Status measure_rows(EpRank& rank, Meeting& meeting, GatherScatter& gather_scatter, Samples& samples) {
-  constexpr double kRowNs = 1e6, kMaxRoundTrips = 50;
+  constexpr double kRowNs = 5e6, kFewest = 5, kMost = 50, kLongNs = 20e6;
   const double slower_ns = std::max(percentile(samples.round_trip, 50), percentile(samples.gather_scatter, 50));
-  const int num_round_trips = int(std::clamp(kRowNs / slower_ns, 1.0, kMaxRoundTrips));  // equal on all ranks, as the samples are
+  // Equal on all ranks, as the samples are. What takes long has its rows out of the caches anyway.
+  const int num_round_trips = slower_ns > kLongNs ? 1 : int(std::clamp(kRowNs / slower_ns, kFewest, kMost));
   const auto sample = [&](auto& operations, std::vector<double>& into) -> Status {
     const auto in_a_row = [&]() -> Status {
       for (int i = 0; i < num_round_trips; i++) {
@@ -93,6 +95,7 @@ Status measure_rows(EpRank& rank, Meeting& meeting, GatherScatter& gather_scatte
     into.push_back(elapsed_ns / num_round_trips);
     return {};
   };
+  samples.num_in_a_row = num_round_trips;
   for (int i = 0; i < rank.spec().iters; i++) {
     SWITCHYARD_TRY(sample(gather_scatter, samples.gather_scatter_row));
     SWITCHYARD_TRY(sample(rank, samples.row));
@@ -200,6 +203,7 @@ Result<nlohmann::json> measure_round_trip(EpRank& rank, Meeting& meeting) {
       return percentile(theirs, 50) / percentile(ours, 50);
     };
     result["in_a_row_us"] = percentiles_us(samples.row);
+    result["num_in_a_row"] = samples.num_in_a_row;
     result["baselines"].push_back({{"name", "all-gather + reduce-scatter"},
                                    {"round_trip_us", percentiles_us(samples.gather_scatter)},
                                    {"speedup", speedup(samples.gather_scatter, samples.round_trip)},

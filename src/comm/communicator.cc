@@ -266,19 +266,14 @@ Status Communicator::barrier() {
 
 Result<Window*> Communicator::register_window(void* memory, size_t num_bytes) {
   const TraceSpan span(trace(), TracePhase::kWindow, kNoTracePeer, num_windows_ + 1, num_bytes);
+  Window::Context context = window_context();
+  context.table = window_table_;
   SWITCHYARD_ASSIGN(std::unique_ptr<Window> window,
-                    Window::create(window_context(), ++num_windows_, memory, num_bytes, deadline()));
+                    Window::create(context, ++num_windows_, memory, num_bytes, deadline()));
   if (net_ != nullptr) SWITCHYARD_TRY(net_->register_region(window->id(), memory, num_bytes, deadline()));
-  SWITCHYARD_TRY(enter_in_table(window->id(), window->bases()));
   const std::lock_guard lock(mutex_);
   windows_.push_back(std::move(window));
   return windows_.back().get();
-}
-
-// Null: it is gone.
-Status Communicator::enter_in_table(uint32_t id, char* const* bases) {
-  if (!WindowTable::has_slot(id)) return {};
-  return runtime_.upload(const_cast<char* const**>(window_table_.slots + id), &bases, sizeof(bases));
 }
 
 // Until the network has delivered what was posted; it may be lost, which those are told who wait for something.
@@ -298,10 +293,9 @@ Status Communicator::deregister_window(Window* window) {
   const std::lock_guard lock(mutex_);
   const auto found = std::find_if(windows_.begin(), windows_.end(), [&](const auto& w) { return w.get() == window; });
   if (found == windows_.end()) return Status::invalid_argument("this communicator has no such window");
-  const uint32_t id = window->id();
-  if (net_ != nullptr) net_->deregister_region(id);
+  if (net_ != nullptr) net_->deregister_region(window->id());
   windows_.erase(found);
-  return enter_in_table(id, nullptr);
+  return {};
 }
 
 Window* Communicator::find_window(const void* handle) const {

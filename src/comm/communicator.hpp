@@ -110,7 +110,7 @@ class Communicator {
 
   // COLLECTIVE. REQUIRES  memory of this communicator's runtime, one size on all ranks.
   Result<Window*> register_window(void* memory, size_t num_bytes);
-  // Local; peers must be done with it. ERRORS  a window this communicator does not have.
+  // Local; peers must be done with it, and so must be what this rank has enqueued. ERRORS  a window this communicator does not have.
   Status deregister_window(Window* window);
   Window* find_window(const void* handle) const;
   // Of all windows, for kernels.
@@ -132,7 +132,6 @@ class Communicator {
   Status connect_network(const NetPlugin& plugin);
   Status open_net_path();
   void settle_network();
-  Status enter_in_table(uint32_t id, char* const* bases);
   Window::Context window_context() const;
   RankRange machine_ranks() const;
   Result<void*> allocate_owned(size_t num_bytes);

@@ -52,7 +52,7 @@ Result<std::unique_ptr<Window>> Window::create(const Context& context, uint32_t 
     return Status::invalid_argument(text("window of ", num_bytes, " bytes at offset ", offset,
                                          " must be inside its allocation of ", allocation->num_bytes, " bytes"));
   }
-  std::unique_ptr<Window> window(new Window(context.runtime, id, static_cast<char*>(memory), num_bytes));
+  std::unique_ptr<Window> window(new Window(context.runtime, context.table, id, static_cast<char*>(memory), num_bytes));
   const LocalPeers::Key key{context.job_id, context.comm_id, id, context.rank};
   SWITCHYARD_FAILPOINT_TRY("window.before_publish");
   LocalPeers::instance().publish(key, window->local_);
@@ -122,13 +122,21 @@ Status Window::map_peers(const Context& context, size_t alloc_bytes, size_t offs
   SWITCHYARD_ASSIGN(void* table, runtime_.allocate(bases_.size() * sizeof(char*)));
   device_bases_ = static_cast<char**>(table);
   SWITCHYARD_TRY(runtime_.upload(device_bases_, bases_.data(), bases_.size() * sizeof(char*)));
+  SWITCHYARD_TRY(enter_in_table(device_bases_));
   SWITCHYARD_FAILPOINT_TRY("window.after_map");
   // Nobody withdraws its address or uses the window before everybody has looked it up.
   return context.bootstrap.barrier(context.comm_id, context.members, deadline);
 }
 
+// Null: it is gone.
+Status Window::enter_in_table(char* const* bases) const {
+  if (table_.slots == nullptr || !WindowTable::has_slot(id_)) return {};
+  return runtime_.upload(const_cast<char* const**>(table_.slots + id_), &bases, sizeof(bases));
+}
+
 Window::~Window() {
   if (device_bases_ != nullptr) {
+    if (const Status entered = enter_in_table(nullptr); !entered.ok()) log(LogLevel::kWarn, entered.message());
     if (const Status freed = runtime_.free(device_bases_); !freed.ok()) log(LogLevel::kWarn, freed.message());
   }
   if (reserved_ != nullptr) munmap(reserved_, reserved_bytes_);

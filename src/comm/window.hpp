@@ -17,6 +17,7 @@
 #include "comm/local_peers.hpp"
 #include "comm/node_link.hpp"
 #include "comm/topology.hpp"
+#include "comm/window_table.hpp"
 #include "platform/runtime.hpp"
 
 namespace switchyard {
@@ -34,6 +35,7 @@ class Window {
     JobId job_id;
     uint64_t comm_id;
     int rank;
+    WindowTable table{};  // where kernels look for it; without slots: they don't
   };
   static Result<std::unique_ptr<Window>> create(const Context& context, uint32_t id, void* memory, size_t num_bytes,
                                                 Deadline deadline);
@@ -48,11 +50,13 @@ class Window {
   bool contains(const void* address, size_t num_bytes) const;
 
  private:
-  Window(Runtime& runtime, uint32_t id, char* local, size_t num_bytes)
-      : runtime_(runtime), id_(id), local_(local), num_bytes_(num_bytes) {}
+  Window(Runtime& runtime, WindowTable table, uint32_t id, char* local, size_t num_bytes)
+      : runtime_(runtime), table_(table), id_(id), local_(local), num_bytes_(num_bytes) {}
+  Status enter_in_table(char* const* bases) const;
   Status map_peers(const Context& context, size_t alloc_bytes, size_t offset, int fd, Deadline deadline);
 
   Runtime& runtime_;
+  const WindowTable table_;
   uint32_t id_;
   char* local_;
   size_t num_bytes_;

@@ -1,6 +1,7 @@
 // Where kernels find a window by its number: a peer says which window its tensor is in, and not every rank has a tensor there.
 //
-// THREADS  written by the communicator while windows are registered and taken away, which is not while kernels use them.
+// THREADS    a window enters itself before any rank can use it, and goes before its memory does. Who takes a window away sees to it
+//            that no kernel uses it any more, neither a peer's nor one of this rank, whose own tensors may be elsewhere.
 #pragma once
 #include <cstdint>
 

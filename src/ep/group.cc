@@ -289,7 +289,8 @@ Status Group::describe_failure(uint64_t word) const {
                                   "ncclEpUpdateHandle and repeat" + gone);
     case Phase::kAborted: return Status::remote(who + " aborted");
     case Phase::kWindowMismatch:
-      return Status::remote(who + "'s tensor is in a window that this rank's is not in, or that this rank has taken away");
+      return Status::remote(who + " and this rank don't agree about the window of a tensor: in low latency it has to be the same on all "
+                                  "ranks, in high throughput one that all ranks still have");
     case Phase::kBadMessage: return Status::remote(who + " sent a count that is out of range");
     case Phase::kBadRouting:
       return Status::invalid_argument(text("rank ", rank(), ": topk_idx holds an id outside -1..", num_experts() - 1));

@@ -130,6 +130,8 @@ Status validate_ht_dispatch(HtHandle& handle, const DispatchArgs& args) {
   SWITCHYARD_TRY(validate_place("inputs.tokens", args.tokens));
   SWITCHYARD_TRY(check_row_bytes(handle.group(), args.tokens.row_bytes(), forwarded ? args.scales.row_bytes() : 0));
   SWITCHYARD_TRY(check_zero_copy(handle, "outputs.tokens", args.out_tokens));
+  SWITCHYARD_TRY(check_window(handle.group(), "outputs.tokens", args.out_tokens));
+  SWITCHYARD_TRY(check_window(handle.group(), "outputs.scales", args.out_scales));
   const bool backward = args.direction == PassDirection::kBackward;
   if (backward) SWITCHYARD_TRY(check_backward_is_bare(args));
   SWITCHYARD_ASSIGN(const size_t rows, handle.required_rows());
@@ -161,6 +163,7 @@ Status validate_ht_combine(HtHandle& handle, const CombineArgs& args) {
   SWITCHYARD_TRY(check_tensor("outputs.tokens", args.out_tokens, {args.out_tokens.sizes[0], width}, args.tokens.dtype));
   SWITCHYARD_TRY(check_row_bytes(handle.group(), args.tokens.row_bytes(), 0));
   SWITCHYARD_TRY(check_zero_copy(handle, "inputs.tokens", args.tokens));
+  SWITCHYARD_TRY(check_window(handle.group(), "inputs.tokens", args.tokens));
   SWITCHYARD_ASSIGN(const size_t rows, handle.required_rows());
   SWITCHYARD_TRY(check_rows("inputs.tokens", args.tokens, rows, width, args.tokens.dtype));
   if (!backward) return {};

@@ -98,6 +98,8 @@ Result<DispatchShape> check_fused_fp8(const LlHandle& handle, const DispatchArgs
                                                                         : check_fused_fp8(handle, args);
   if (!shape.ok()) return shape;
   SWITCHYARD_TRY(check_row_bytes(handle.group(), shape->token_bytes, shape->scale_bytes));
+  SWITCHYARD_TRY(check_window(handle.group(), "outputs.tokens", args.out_tokens));
+  SWITCHYARD_TRY(check_window(handle.group(), "outputs.scales", args.out_scales));
   if (handle.layout() == Layout::kExpertMajor) SWITCHYARD_TRY(check_expert_major_dispatch(handle, args));
   else SWITCHYARD_TRY(check_rank_major_dispatch(handle, args));
   if (handle.group().zero_copy_required()) {
@@ -133,6 +135,7 @@ Result<DispatchShape> check_fused_fp8(const LlHandle& handle, const DispatchArgs
   SWITCHYARD_TRY(check_tensor("inputs.tokens", args.tokens, {rows.outer, rows.inner, width}, args.tokens.dtype));
   SWITCHYARD_TRY(check_tensor("outputs.tokens", args.out_tokens, {num_tokens, width}, args.tokens.dtype));
   SWITCHYARD_TRY(check_row_bytes(handle.group(), args.tokens.row_bytes(), 0));
+  SWITCHYARD_TRY(check_window(handle.group(), "inputs.tokens", args.tokens));
   if (handle.layout() == Layout::kExpertMajor) {
     SWITCHYARD_TRY(check_tensor("outputs.topk_weights (the routing weights)", args.out_topk_weights,
                                 {num_tokens, size_t(handle.topk())}, DType::kFloat32));

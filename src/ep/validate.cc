@@ -33,6 +33,11 @@ bool is_forwarded_scale(DType dtype) {
   return validate_place(name, tensor);
 }
 
+[[gnu::hot]] Status check_window(const Group& group, const char* name, const Tensor& tensor) {
+  if (tensor.window == nullptr || group.comm().find_window(tensor.window) != nullptr) return {};
+  return Status::invalid_argument(text(name, " is in a window of another communicator than the group's, or in one that is gone"));
+}
+
 [[gnu::hot]] Status check_absent(const char* name, const Tensor& tensor, const char* why) {
   if (!tensor.present()) return {};
   return Status::invalid_argument(text(name, " must be NULL ", why));

@@ -11,6 +11,8 @@ using Sizes = std::initializer_list<size_t>;
 
 // Present, of this shape and type, backed by memory that is large enough.
 Status check_tensor(const char* name, const Tensor& tensor, Sizes sizes, DType dtype);
+// Not in a window of another communicator: kernels look for it in the group's.
+Status check_window(const Group& group, const char* name, const Tensor& tensor);
 Status check_absent(const char* name, const Tensor& tensor, const char* why);
 Status check_aligned(const char* name, const Tensor& tensor);
 // Bytes of a row as it travels.

@@ -128,10 +128,7 @@ NetPost FaultEndpoint::post(const Post& wanted) {
   std::vector<Post> pieces;
   add_damaged(pieces, wanted, fate);
   if (pieces.empty()) return NetPost::kPosted;  // all of it was cut away
-  for (Post& piece : pieces) {
-    piece.put.counter = nullptr;
-    piece.put.is_followed = false;  // who knows what becomes of the next
-  }
+  for (Post& piece : pieces) piece.put.counter = nullptr;
   pieces.back().put.counter = wanted.put.counter;  // once, whatever it was made into
   if (fate.delay) {
     counted(Fault::kDelay);

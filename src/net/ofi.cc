@@ -521,9 +521,7 @@ NetPost OfiEndpoint::write(const NetPut& put, const Region& to, const Source& so
   message.context = &operation->context;
   message.data = data.pack();
   const uint64_t inject = source.region == nullptr ? FI_INJECT : uint64_t{0};
-  // Of one rail: with several, what follows may go over another.
-  const uint64_t more = put.is_followed && rails_.size() == 1 ? FI_MORE : uint64_t{0};
-  const uint64_t flags = FI_REMOTE_CQ_DATA | FI_COMPLETION | delivery | inject | more;
+  const uint64_t flags = FI_REMOTE_CQ_DATA | FI_COMPLETION | delivery | inject;
   return posted(fi_writemsg(rails_[rail].fabric.endpoint.get(), &message, flags), operation, "a write");
 }
 

@@ -99,21 +99,9 @@ NetPost Proxy::step(Lane& lane) {
   return NetPost::kPosted;
 }
 
-// Does the next descriptor go to the same peer, and can't it be held up by this one? Then it goes out, if not at once then soon,
-// or the peer is lost: a network that waits for it with this one does not wait in vain.
-bool Proxy::is_followed(const Lane& lane) const {
-  ProxyDescriptor descriptor;
-  if (!lane.ring->take(kHost, lane.next + 1, descriptor)) return false;
-  if (descriptor.op() != ProxyOp::kPut && descriptor.op() != ProxyOp::kPutValue) return false;
-  NetPut next{};
-  read_descriptor(descriptor, next);
-  return next.peer == lane.put.peer && endpoint_.bytes_in_flight() + lane.put.num_bytes < kCreditBytes;
-}
-
 NetPost Proxy::post(Lane& lane) {
   NetPut& put = lane.put;
   if (put.peer >= num_ranks_) return NetPost::kFailed;
-  put.is_followed = is_followed(lane);
   if (lane.is_value) return endpoint_.put_value(put, put.from_offset);
   const auto has_credit = [&] { return lane.bytes_left > 0 && endpoint_.bytes_in_flight() < kCreditBytes; };
   while (put.num_bytes > kPieceBytes) {
@@ -122,7 +110,6 @@ NetPost Proxy::post(Lane& lane) {
     piece.num_bytes = kPieceBytes;
     piece.signal_value = 0;
     piece.counter = nullptr;
-    piece.is_followed = false;  // by the rest, but that waits for credit
     const NetPost result = endpoint_.put(piece);
     if (result != NetPost::kPosted) return result;
     put.to_offset += kPieceBytes;

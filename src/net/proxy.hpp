@@ -56,7 +56,6 @@ class Proxy final : public Progressed {
   bool serve(Lane& lane);
   NetPost step(Lane& lane);
   NetPost post(Lane& lane);
-  bool is_followed(const Lane& lane) const;
   void fail(Lane& lane);
 
   Runtime& runtime_;

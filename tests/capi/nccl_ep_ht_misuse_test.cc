@@ -168,12 +168,26 @@ const std::vector<Misuse<HtDispatchCall>> kDispatches = {
      ncclInvalidArgument, {"QUANT_FWD"}},
     {"weights backward", [](HtDispatchCall& c) { c.config.pass_direction = NCCL_EP_BWD_PASS; }, ncclInvalidArgument,
      {"inputs.topk_weights", "backward"}},
+    {"an output for weights backward",
+     [](HtDispatchCall& c) {
+       c.config.pass_direction = NCCL_EP_BWD_PASS;
+       c.inputs.topk_weights = nullptr;
+       c.outputs.topk_idx = nullptr;
+     },
+     ncclInvalidArgument, {"outputs.topk_weights", "backward"}},
     {"forwarded scales without any", [](HtDispatchCall& c) { c.config.quant_recipe = NCCL_EP_DISP_QUANT_FWD; }, ncclInvalidArgument,
      {"inputs.scales"}},
     {"no stream of ours", [](HtDispatchCall& c) { c.stream = reinterpret_cast<cudaStream_t>(&c); }, ncclInvalidArgument, {"stream"}},
 };
 const std::vector<Misuse<HtDispatchCall>> kFlatDispatches = {
     {"no ids", [](HtDispatchCall& c) { c.outputs.topk_idx = nullptr; }, ncclInvalidArgument, {"outputs.topk_idx"}},
+    {"an output for ids backward",
+     [](HtDispatchCall& c) {
+       c.config.pass_direction = NCCL_EP_BWD_PASS;
+       c.inputs.topk_weights = nullptr;
+       c.outputs.topk_weights = nullptr;
+     },
+     ncclInvalidArgument, {"outputs.topk_idx", "backward"}},
     {"32-bit ids", [](HtDispatchCall& c) { c.out_idx.desc.datatype = ncclInt32; }, ncclInvalidArgument, {"outputs.topk_idx", "int64"}},
     {"more ids than weights", [](HtDispatchCall& c) { c.out_idx.sizes[0] = T::kBudget + 1; },
      ncclInvalidArgument, {"outputs.topk_idx", "outputs.topk_weights"}},
@@ -195,6 +209,13 @@ const std::vector<Misuse<HtCombineCall>> kCombines = {
     {"another type", [](HtCombineCall& c) { c.out_tokens.desc.datatype = ncclBfloat16; }, ncclInvalidArgument, {"outputs.tokens"}},
     {"another width", [](HtCombineCall& c) { c.out_tokens.sizes[1] = 4; }, ncclInvalidArgument, {"outputs.tokens"}},
     {"fewer rows than the budget", [](HtCombineCall& c) { c.tokens.sizes[0] = T::kBudget - 1; }, ncclInvalidArgument, {"inputs.tokens", "16"}},
+    {"rows of one dimension", [](HtCombineCall& c) { c.tokens.desc.ndim = 1; }, ncclInvalidArgument, {"inputs.tokens", "2 dimensions"}},
+    {"scales",
+     [](HtCombineCall& c) {
+       c.scales.set(c.ep.gradients, ncclFloat32, {T::kTokens, T::kTopk});
+       c.inputs.scales = c.scales.get();
+     },
+     ncclInvalidArgument, {"inputs.scales"}},
     {"weights forward",
      [](HtCombineCall& c) {
        c.spare.set(c.ep.gradients, ncclFloat32, {c.ep.num_rows});
@@ -203,6 +224,14 @@ const std::vector<Misuse<HtCombineCall>> kCombines = {
      ncclInvalidArgument, {"inputs.topk_weights", "forward"}},
     {"backward without gradients", [](HtCombineCall& c) { c.config.pass_direction = NCCL_EP_BWD_PASS; }, ncclInvalidArgument,
      {"inputs.topk_weights"}},
+    {"backward without a place for the gradients",
+     [](HtCombineCall& c) {
+       c.config.pass_direction = NCCL_EP_BWD_PASS;
+       if (c.ep.flat()) c.weights.set(c.ep.gradients, ncclFloat32, {c.ep.num_rows, T::kTopk});
+       else c.weights.set(c.ep.gradients, ncclFloat32, {c.ep.num_rows});
+       c.inputs.topk_weights = c.weights.get();
+     },
+     ncclInvalidArgument, {"outputs.topk_weights"}},
     {"quantisation, which is low latency's", [](HtCombineCall& c) { c.config.quant_recipe = NCCL_EP_COMB_QUANT_NVFP4; }, ncclInvalidUsage,
      {"recipe"}},
 };

@@ -184,6 +184,38 @@ TEST(NcclEpHtEager, ARankThatGetsNothingPassesEmptyTensors) {
   }
 }
 
+// Rank 1 has no rows, and has taken the window away that rank 0's results are in.
+TEST(NcclEpHtEager, RanksThatCannotFindAWindowAreTold) {
+  const CommRanks ranks(T::kRanks);
+  ranks.on_all([&](int rank) {
+    ncclEpGroupConfig_t config = T::config(/*eager=*/true);
+    config.zero_copy = NCCL_EP_ZERO_COPY_ON;
+    const GroupOwner group = make_group(ranks.comm(rank), config);
+    const HandleOwner handle = make_ht_handle(group.get(), NCCL_EP_LAYOUT_FLAT);
+    const StreamOwner stream;
+    HtRankC ep(ranks.comm(rank), rank, NCCL_EP_LAYOUT_FLAT);
+    std::vector<int64_t> ids;
+    for (size_t token = 0; token < T::kTokens; ++token) ids.insert(ids.end(), {0, 1});  // both are rank 0's
+    ep.indices.upload(ids);
+    expect_success(HtUpdateCall(ep, handle.get(), stream).issue());
+    expect_success(cudaStreamSynchronize(stream));
+    constexpr size_t kNumBytes = T::kBudget * T::kHidden * sizeof(float);
+    auto results = std::make_unique<DeviceBuffer>(kNumBytes, ranks.comm(rank), kNumBytes);
+    HtCombineCall combine(ep, handle.get(), stream);
+    if (rank == 0) {
+      combine.tokens.set(*results, ncclFloat32, {T::kRanks * T::kTokens, T::kHidden});
+    } else {
+      combine.tokens.sizes[0] = 0;
+      combine.tokens.desc.data = nullptr;
+      results.reset();
+    }
+    expect_success(combine.issue());
+    EXPECT_NE(cudaStreamSynchronize(stream), cudaSuccess);
+    const std::string why = ncclGetLastError(ranks.comm(rank));
+    EXPECT_NE(why.find("rank " + std::to_string(1 - rank) + " and this rank don't agree about the window"), std::string::npos) << why;
+  });
+}
+
 TEST(NcclEpHtMask, LeavesARankOutAndTakesItBack) {
   const CommRanks ranks(T::kRanks);
   std::latch alone_is_through(1);

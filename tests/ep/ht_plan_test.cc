@@ -70,6 +70,28 @@ class HtPlan : public ::testing::Test {
   Buffer memory_, tokens_, rows_, indices_;
 };
 
+// Windows are numbered by each communicator.
+TEST_F(HtPlan, WindowsOfAnotherCommunicatorAreRefused) {
+  auto other = ranks_.comm(0).split(0, 0);
+  ASSERT_TRUE(other.ok()) << other.status().to_string();
+  const Buffer foreign(**other, kGenerous * kHidden * sizeof(float), /*window=*/true);
+  const auto group = make_group(kGenerous);
+  const auto handle = make_handle(*group, ep::Layout::kFlat, 2);
+  ASSERT_TRUE(update(*handle, 6, 0).ok());
+  ep::DispatchArgs args;
+  args.direction = ep::PassDirection::kBackward;
+  args.tokens = tokens_.tensor(DType::kFloat32, {6, kHidden});
+  args.out_tokens = foreign.tensor(DType::kFloat32, {kGenerous, kHidden});
+  const Status refused = handle->dispatch(args, ranks_.stream_ref(0));
+  EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+  EXPECT_NE(refused.message().find("another communicator"), std::string::npos) << refused.message();
+  ep::CombineArgs combine;
+  combine.tokens = args.out_tokens;
+  combine.out_tokens = args.tokens;
+  EXPECT_EQ(handle->combine(combine, ranks_.stream_ref(0)).code(), Code::kInvalidArgument);
+  EXPECT_TRUE(dispatch(*handle, 6, kGenerous).ok());
+}
+
 TEST_F(HtPlan, MadeByAnotherHandleOverTheSameMemoryCounts) {
   for (const size_t budget : {kGenerous, kEager}) {
     const auto group = make_group(budget);

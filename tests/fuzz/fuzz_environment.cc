@@ -14,7 +14,8 @@ constexpr const char* kNames[] = {"SWITCHYARD_LOG",          "SWITCHYARD_NODE_ID
                                   "SWITCHYARD_PIN",          "SWITCHYARD_NET",       "SWITCHYARD_INTERFACE",
                                   "SWITCHYARD_POLL_US",      "NCCL_EP_TIMEOUT_MS",   "SWITCHYARD_TRACE_RECORDS",
                                   "NCCL_EP_DEBUG",           "NCCL_EP_ENV_VERBOSE",  "SWITCHYARD_FAILPOINTS",
-                                  "SWITCHYARD_NET_CHECKSUM", "SWITCHYARD_NET_FAULTS"};
+                                  "SWITCHYARD_NET_CHECKSUM", "SWITCHYARD_NET_FAULTS", "SWITCHYARD_HEARTBEAT_MS",
+                                  "SWITCHYARD_GIN",          "SWITCHYARD_PROGRESS_THREADS"};
 
 void read_with(Input input) {
   for (const char* name : kNames) {
@@ -26,6 +27,8 @@ void read_with(Input input) {
   const Env e = read_env();
   require(e.timeout_ms >= 1 && e.timeout_ms <= 86'400'000, "SWITCHYARD_TIMEOUT_MS is in range");
   require(!e.node_id || (*e.node_id >= 0 && *e.node_id <= 1 << 20), "SWITCHYARD_NODE_ID is in range");
+  require(e.heartbeat_ms >= 1 && e.heartbeat_ms <= 86'400'000, "SWITCHYARD_HEARTBEAT_MS is in range");
+  require(e.progress_threads >= 1 && e.progress_threads <= 64, "SWITCHYARD_PROGRESS_THREADS is in range");
   require(e.poll_us <= 10'000'000, "SWITCHYARD_POLL_US is in range");
   require(!e.ep_timeout_ms || *e.ep_timeout_ms >= 1, "NCCL_EP_TIMEOUT_MS is in range");
   require(e.trace_records >= 16 && (e.trace_records & (e.trace_records - 1)) == 0, "rings are powers of two");

@@ -190,29 +190,6 @@ TEST_F(ProxyTest, BulkGoesInPiecesWithinTheCreditAndItsSignalWithTheLast) {
   EXPECT_EQ(offset, put.num_bytes);
 }
 
-TEST_F(ProxyTest, APutSaysWhetherAnotherToItsPeerIsRightBehindIt) {
-  uint64_t counter = 0;
-  NetPut counted = put_of(2, 8);
-  counted.counter = &counter;
-  network_.busy_ = true;
-  for (const NetPut& put : {put_of(1, 8), put_of(1, 8), put_of(2, 8), counted, put_of(2, 8)}) {
-    ASSERT_TRUE(net_put(p_, path_, 0, put));
-  }
-  network_.busy_ = false;
-  std::vector<bool> followed;
-  for (const auto& posted : drained()) followed.push_back(posted.put.is_followed);
-  // The second goes elsewhere than the third; the fourth begins with an extension.
-  EXPECT_EQ(followed, (std::vector<bool>{true, false, false, true, false}));
-}
-
-TEST_F(ProxyTest, APutThatUsesUpTheCreditIsNotHeldBackForTheNext) {
-  network_.busy_ = true;
-  for (int i = 0; i < 2; ++i) ASSERT_TRUE(net_put(p_, path_, 0, put_of(1, 8)));
-  network_.bytes_in_flight_ = Proxy::kCreditBytes - 8;
-  network_.busy_ = false;
-  for (const auto& posted : drained()) EXPECT_FALSE(posted.put.is_followed);
-}
-
 TEST_F(ProxyTest, ASignalWaitsForTheDataOfItsContextOnly) {
   network_.busy_ = true;
   ASSERT_TRUE(net_put(p_, path_, 0, put_of(1, 8)));

@@ -25,7 +25,6 @@ struct NetPut {
   uint64_t signal_offset;
   uint64_t signal_value;        // 0: no signal
   uint64_t* counter = nullptr;  // + 1 when the source may be reused; null: nobody wants to know
-  bool is_followed = false;     // by another put to this peer, at once: the network may wait with this one for that one
 };
 
 // What a kernel on a CPU calls; false: it failed for good.
