@@ -102,7 +102,7 @@ void EpRank::describe_dispatch() {
     args.topk_weights = weights_->tensor(DType::kFloat32, {size_t(spec_.tokens), topk});
   }
   if (spec_.high_throughput()) {
-    update_info_.expert_counters = counters_->tensor(DType::kInt32, {plan_.counters(rank()).size()});
+    update_info_.emplace().expert_counters = counters_->tensor(DType::kInt32, {plan_.counters(rank()).size()});
     args.out_tokens = arrived_->tensor(dtype, {rows, hidden});
     if (spec_.expert_major()) {
       args.out_topk_weights = arrived_weights_->tensor(DType::kFloat32, {rows});
@@ -143,7 +143,7 @@ void EpRank::describe_combine() {
 
 [[gnu::hot]] Status EpRank::post_dispatch(bool send_only, int handle_idx) {
   ep::Handle& handle = *handles_[size_t(handle_idx)];
-  if (spec_.high_throughput()) SWITCHYARD_TRY(handle.update(routing_tensor(), update_info_, stream_ref()));
+  if (update_info_) SWITCHYARD_TRY(handle.update(routing_tensor(), *update_info_, stream_ref()));
   dispatch_args_.send_only = send_only;
   return handle.dispatch(dispatch_args_, stream_ref());
 }

@@ -7,6 +7,7 @@
 #pragma once
 #include <array>
 #include <memory>
+#include <optional>
 
 #include "bench/ep/buffer.hpp"
 #include "bench/ep/plan.hpp"
@@ -92,7 +93,7 @@ class EpRank {
   std::unique_ptr<ep::Group> group_;  // after the buffers: its destructor waits for those who read them
   std::array<std::unique_ptr<ep::Handle>, 2> handles_;
   // The same in every call, as in a program: made once.
-  ep::LayoutInfo update_info_;  // high throughput
+  std::optional<ep::LayoutInfo> update_info_;  // high throughput
   ep::DispatchArgs dispatch_args_;
   ep::CombineArgs combine_args_;
 };

@@ -117,7 +117,8 @@ Status Group::make_control(GroupView& view, int board_words, GroupState& state, 
   view.report = report_;
   view.mask = mask_;
   view.peer_state = comm_.health().peer_state();
-  view.abort = comm_.health().abort_word();
+  abort_ = comm_.health().abort_word();
+  view.abort = abort_;
   view.timeout_ns = timeout_ns_;
   SWITCHYARD_FAILPOINT_TRY("group.after_state");
   if (env().ep_env_verbose && rank() == 0) {
@@ -196,11 +197,11 @@ void Group::drain() const {
 }
 
 [[gnu::hot]] Status Group::health() {
-  if (comm_.aborted()) return comm_.async_error();
-  // A host stream calls operation_failed() itself; a CUDA stream can't, so its kernels' report is looked at here.
+  // Two words, because each post asks, and each place it looks at may be out of the caches. Kernels look at the same: what
+  // they report as a failure stays there.
+  if (std::atomic_ref(*abort_).load(std::memory_order_relaxed) != 0) return comm_.async_error();
   if (std::atomic_ref(report_->failure).load(std::memory_order_relaxed) != 0) return operation_failed();
-  const std::lock_guard lock(mutex_);
-  return failure_;
+  return {};
 }
 
 Status Group::operation_failed() {

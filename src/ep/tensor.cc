@@ -24,7 +24,7 @@ namespace switchyard::ep {
   return tensor;
 }
 
-bool Tensor::empty() const {
+[[gnu::hot]] bool Tensor::empty() const {
   for (int dim = 0; dim < num_dims; ++dim) {
     if (sizes[size_t(dim)] == 0) return true;
   }
