@@ -51,7 +51,8 @@ Group::Group(Communicator& comm, const GroupConfig& config)
       timeout_ns_(resolve_timeout(config)),
       placement_(Placement::contiguous(int(config.num_experts), comm.num_ranks())),
       allocator_(comm.runtime(), config.alloc),
-      is_verbose_(env().ep_debug) {}
+      is_verbose_(env().ep_debug),
+      abort_(comm.health().abort_word()) {}
 
 Result<std::unique_ptr<Group>> Group::create(Communicator& comm, const GroupConfig& config) {
   SWITCHYARD_TRY(check_config(config, comm));
@@ -117,7 +118,6 @@ Status Group::make_control(GroupView& view, int board_words, GroupState& state, 
   view.report = report_;
   view.mask = mask_;
   view.peer_state = comm_.health().peer_state();
-  abort_ = comm_.health().abort_word();
   view.abort = abort_;
   view.timeout_ns = timeout_ns_;
   SWITCHYARD_FAILPOINT_TRY("group.after_state");

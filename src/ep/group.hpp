@@ -126,7 +126,7 @@ class Group : protected OperationObserver {
   ControlLayout control_layout_{};
   GroupState* state_ = nullptr;  // kernels alone see it
   Report* report_ = nullptr;     // kernels write it, the host reads it
-  const uint32_t* abort_ = nullptr;  // of the communicator
+  const uint32_t* const abort_;  // of the communicator
   int32_t* mask_ = nullptr;      // kernels'
   std::vector<Shared> shared_;
   std::vector<void*> carved_;

@@ -133,6 +133,7 @@ class HtScene final : public Scene {
   bool asks_to_repeat(const Status& status) const override {
     return status.message().find("ncclEpUpdateHandle") != std::string::npos;
   }
+  bool is_provisional(int idx) const override { return idx == kUpdate; }
   std::string check(int idx, bool masked) override {
     // Whoever is masked later makes operations with this plan fail.
     if (idx == kUpdate) expected_ = masked ? masked_ : unmasked_;
