@@ -27,7 +27,7 @@ void read_with(Input input) {
   const Env e = read_env();
   require(e.timeout_ms >= 1 && e.timeout_ms <= 86'400'000, "SWITCHYARD_TIMEOUT_MS is in range");
   require(!e.node_id || (*e.node_id >= 0 && *e.node_id <= 1 << 20), "SWITCHYARD_NODE_ID is in range");
-  require(e.heartbeat_ms >= 1 && e.heartbeat_ms <= 86'400'000, "SWITCHYARD_HEARTBEAT_MS is in range");
+  require(e.heartbeat_ms >= 250 && e.heartbeat_ms <= 60'000, "SWITCHYARD_HEARTBEAT_MS is in range");
   require(e.progress_threads >= 1 && e.progress_threads <= 64, "SWITCHYARD_PROGRESS_THREADS is in range");
   require(e.poll_us <= 10'000'000, "SWITCHYARD_POLL_US is in range");
   require(!e.ep_timeout_ms || *e.ep_timeout_ms >= 1, "NCCL_EP_TIMEOUT_MS is in range");
