@@ -49,7 +49,7 @@ bench: build
 soak: build
 	SWITCHYARD_SANITIZE_ALL=1 scripts/sanitizers.sh build
 	scripts/fuzz.sh build
-	@ctest --test-dir $(BUILD_DIR) --output-on-failure --label-regex '^soak$$'
+	@ctest --test-dir $(BUILD_DIR) -j $(TEST_JOBS) --output-on-failure --label-regex '^soak$$'
 
 install: build
 	cmake --install $(BUILD_DIR) --prefix $(PREFIX)
