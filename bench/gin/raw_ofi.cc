@@ -23,7 +23,7 @@ class RawOfiEndpoint final : public RawOfi {
 
   Status connect(Communicator& comm) {
     struct Offer {
-      std::array<std::byte, OfiFabric::kMaxAddressBytes> name;
+      OfiFabric::Name name;
       uint64_t key;
       uint64_t base;
     };
@@ -39,12 +39,11 @@ class RawOfiEndpoint final : public RawOfi {
       fi_mr_enable(registration);
     }
     descriptor_ = fi_mr_desc(registration);
-    SWITCHYARD_ASSIGN(const std::vector<std::byte> name, fabric_.name());
-    Offer mine{{}, fi_mr_key(registration), fabric_.needs(FI_MR_VIRT_ADDR) ? reinterpret_cast<uint64_t>(memory_.data()) : 0};
-    std::memcpy(mine.name.data(), name.data(), std::min(mine.name.size(), name.size()));
+    SWITCHYARD_ASSIGN(const OfiFabric::Name name, fabric_.name());
+    const Offer mine{name, fi_mr_key(registration), fabric_.needs(FI_MR_VIRT_ADDR) ? reinterpret_cast<uint64_t>(memory_.data()) : 0};
     SWITCHYARD_ASSIGN(const std::vector<Offer> offers, comm.exchange(mine));
     for (const Offer& offer : offers) {
-      SWITCHYARD_ASSIGN(const fi_addr_t address, fabric_.add_peer(offer.name.data()));
+      SWITCHYARD_ASSIGN(const fi_addr_t address, fabric_.add_peer(offer.name));
       peers_.push_back({address, offer.key, offer.base});
     }
     return {};

@@ -60,6 +60,7 @@ Env read_env() {
   e.gin = read("SWITCHYARD_GIN");
   read_number("SWITCHYARD_PROGRESS_THREADS", e.progress_threads, 1, 64);
   read_flag("SWITCHYARD_NET_CHECKSUM", e.net_checksum);
+  read_number("SWITCHYARD_NET_DATA_BYTES", e.net_data_bytes, 4, 8);
   e.net_faults = read("SWITCHYARD_NET_FAULTS");
   read_list("SWITCHYARD_INTERFACE", e.interfaces);
   read_number("SWITCHYARD_POLL_US", e.poll_us, 0, 10'000'000);
@@ -75,8 +76,8 @@ Env read_env() {
   for (const char* name :
        {"SWITCHYARD_LOG", "SWITCHYARD_NODE_ID", "SWITCHYARD_TIMEOUT_MS", "SWITCHYARD_HEARTBEAT_MS", "SWITCHYARD_PIN",
         "SWITCHYARD_NET", "SWITCHYARD_GIN",
-        "SWITCHYARD_PROGRESS_THREADS", "SWITCHYARD_NET_CHECKSUM", "SWITCHYARD_NET_FAULTS", "SWITCHYARD_INTERFACE",
-        "SWITCHYARD_POLL_US", "SWITCHYARD_TRACE_RECORDS", "NCCL_EP_TIMEOUT_MS", "NCCL_EP_DEBUG", "NCCL_EP_ENV_VERBOSE",
+        "SWITCHYARD_PROGRESS_THREADS", "SWITCHYARD_NET_CHECKSUM", "SWITCHYARD_NET_DATA_BYTES", "SWITCHYARD_NET_FAULTS",
+        "SWITCHYARD_INTERFACE", "SWITCHYARD_POLL_US", "SWITCHYARD_TRACE_RECORDS", "NCCL_EP_TIMEOUT_MS", "NCCL_EP_DEBUG", "NCCL_EP_ENV_VERBOSE",
         "SWITCHYARD_FAILPOINTS"}) {
     if (const std::string value = read(name); !value.empty()) {
       e.in_effect += text(e.in_effect.empty() ? "" : ", ", name, "=", value);

@@ -29,6 +29,8 @@ struct Env {
   uint64_t progress_threads = 1;
   // SWITCHYARD_NET_CHECKSUM: payloads between nodes carry checksums. Default off; equal on all ranks.
   bool net_checksum = false;
+  // SWITCHYARD_NET_DATA_BYTES: how much of the completion data that a network carries is used, 4 to 8. Default: all of it. Tests only.
+  uint64_t net_data_bytes = 8;
   // SWITCHYARD_NET_FAULTS: what the network shall get wrong, "seed=1,flip=0.01,..." (net/fault_plan.hpp; tests only).
   std::string net_faults;
   // SWITCHYARD_INTERFACE: the network interfaces that ofi uses, a rail each, separated by commas; listeners bind the first.

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/checked.hpp"
+#include "base/env.hpp"
 #include "base/log.hpp"
 #include "net/ofi_fabric.hpp"
 #include "net/ofi_wire.hpp"
@@ -47,6 +48,11 @@ class OfiEndpoint final : public NetEndpoint {
   Status error() const override;
 
  private:
+  struct Registration {
+    FidPtr<fid_mr> memory;
+    void* descriptor;
+    RegionOffer offer;
+  };
   // A way to every peer: libfabric's objects on one interface. Any rail may bring any write, since nothing but its number
   // says when it counts.
   struct Rail {
@@ -54,11 +60,7 @@ class OfiEndpoint final : public NetEndpoint {
     uint64_t num_bytes_given = 0;        // since the beginning
     std::vector<fi_addr_t> addresses{};  // by rank
     std::vector<SignalMessage> receive_buffers = std::vector<SignalMessage>(kNumReceives);
-  };
-  struct Registration {
-    FidPtr<fid_mr> memory;
-    void* descriptor;
-    RegionOffer offer;
+    Registration receives{};
   };
   struct Region {
     char* memory;
@@ -92,7 +94,8 @@ class OfiEndpoint final : public NetEndpoint {
     std::optional<uint32_t> sequence;  // of a write or a signal
     uint64_t num_bytes;
     Countdown* countdown;  // of the put that this is a piece of; null: none
-    SignalMessage message;
+    SignalMessage message;  // that is sent
+    SignalMessage* buffer;  // where a receive puts one
   };
   struct Source {
     const void* memory;
@@ -114,8 +117,8 @@ class OfiEndpoint final : public NetEndpoint {
         peers_(context.window.members.size()) {}
 
   Status meet(Deadline deadline);
-  Status receive_into(Operation* operation, SignalMessage* buffer);
-  Result<Registration> register_on(const Rail& rail, uint32_t id, void* memory, size_t num_bytes) const;
+  Status receive_into(Operation* operation);
+  static Result<Registration> register_on(const Rail& rail, uint32_t id, void* memory, size_t num_bytes, uint64_t access);
   const Region* find(uint32_t id) const;
   NetPost put_from(const NetPut& put, const Source& source);
   NetPost write(const NetPut& put, const Region& to, const Source& source, const Piece& piece, uint64_t delivery);
@@ -164,6 +167,7 @@ class OfiEndpoint final : public NetEndpoint {
   static constexpr uint64_t kConnectLimitNs = 10 * kSecond;
   static constexpr uint64_t kReconnectLimitNs = kSecond;  // who was there is there at once, or gone
   static constexpr uint32_t kSinkRegion = 0;  // takes the 8 bytes of a write that is only a signal
+  static constexpr uint32_t kReceiveRegion = ~0u;  // messages; nobody else knows it
 
   Bootstrap& bootstrap_;
   const uint64_t comm_id_;
@@ -177,6 +181,7 @@ class OfiEndpoint final : public NetEndpoint {
   // What a completion means. Where writes may pass each other: delivered, so that what is in flight bounds what arrives out
   // of order. Where they can't, the source's end is enough, and costs no answer from the target.
   uint64_t delivery_ = FI_DELIVERY_COMPLETE;
+  bool data_carries_signals_ = true;  // else they all travel as messages
   std::vector<Peer> peers_;
   std::map<uint32_t, Region> regions_;
   uint32_t num_words_ = 0;  // given to regions so far
@@ -219,21 +224,23 @@ OfiEndpoint::~OfiEndpoint() {
 // Everybody learns everybody's addresses; a rail joins those of one number. Connections are made by the provider, with the
 // first message.
 Status OfiEndpoint::meet(Deadline deadline) {
-  using Name = std::array<std::byte, OfiFabric::kMaxAddressBytes>;
-  std::vector<Name> mine;
+  std::vector<RailOffer> mine;
   for (const Rail& rail : rails_) {
-    SWITCHYARD_ASSIGN(const std::vector<std::byte> bytes, rail.fabric.name());
-    std::copy_n(bytes.begin(), std::min(bytes.size(), sizeof(Name)), mine.emplace_back().begin());
+    SWITCHYARD_ASSIGN(const OfiFabric::Name name, rail.fabric.name());
+    mine.push_back({name, std::min(env().net_data_bytes, uint64_t{rail.fabric.info->domain_attr->cq_data_size})});
   }
-  SWITCHYARD_ASSIGN(const std::vector<std::vector<Name>> names,
-                    bootstrap_.exchange_lists<Name>(comm_id_, members_, mine, deadline));
-  const auto fewest = std::min_element(names.begin(), names.end(),
+  SWITCHYARD_ASSIGN(const std::vector<std::vector<RailOffer>> offers,
+                    bootstrap_.exchange_lists<RailOffer>(comm_id_, members_, mine, deadline));
+  const auto fewest = std::min_element(offers.begin(), offers.end(),
                                        [](const auto& a, const auto& b) { return a.size() < b.size(); });
-  if (fewest->empty()) return Status::remote(text("rank ", fewest - names.begin(), " has no address on the network"));
+  if (fewest->empty()) return Status::remote(text("rank ", fewest - offers.begin(), " has no address on the network"));
   if (fewest->size() < rails_.size()) {
     log(LogLevel::kWarn, "rank ", rank_, ": of ", rails_.size(), " interfaces (SWITCHYARD_INTERFACE) ofi uses the first ",
-        fewest->size(), ": rank ", fewest - names.begin(), " names no more");
+        fewest->size(), ": rank ", fewest - offers.begin(), " names no more");
     rails_.erase(rails_.begin() + int64_t(fewest->size()), rails_.end());
+  }
+  for (const std::vector<RailOffer>& peer : offers) {
+    for (const RailOffer& offer : peer) data_carries_signals_ &= offer.num_data_bytes >= sizeof(uint64_t);
   }
   if (rails_.size() == 1 && rails_[0].fabric.keeps_order()) delivery_ = 0;
   std::vector<Interface> interfaces;
@@ -242,33 +249,37 @@ Status OfiEndpoint::meet(Deadline deadline) {
     log(LogLevel::kInfo, "rank ", rank_, ": network ofi, provider ", fabric.info->fabric_attr->prov_name, ", interface ",
         fabric.info->domain_attr->name, ", address ", fabric.interface.address,
         rails_.size() == 1 ? std::string() : text(", rail ", rail + 1, " of ", rails_.size()),
-        delivery_ == 0 ? ", in order" : ", in any order");
+        delivery_ == 0 ? ", in order" : ", in any order", data_carries_signals_ ? "" : ", signals apart");
     interfaces.push_back(fabric.interface);
     max_piece_bytes_ = std::min<uint64_t>(max_piece_bytes_, fabric.info->ep_attr->max_msg_size);
-    for (const std::vector<Name>& peer : names) {
-      SWITCHYARD_ASSIGN(rails_[rail].addresses.emplace_back(), fabric.add_peer(peer[rail].data()));
+    for (const std::vector<RailOffer>& peer : offers) {
+      SWITCHYARD_ASSIGN(rails_[rail].addresses.emplace_back(), fabric.add_peer(peer[rail].name));
     }
-    for (SignalMessage& buffer : rails_[rail].receive_buffers) {
-      SWITCHYARD_TRY(receive_into(take_operation(-1, rail), &buffer));
+    std::vector<SignalMessage>& buffers = rails_[rail].receive_buffers;
+    SWITCHYARD_ASSIGN(rails_[rail].receives, register_on(rails_[rail], kReceiveRegion, buffers.data(),
+                                                         buffers.size() * sizeof(SignalMessage), FI_RECV));
+    for (SignalMessage& buffer : buffers) {
+      Operation* receive = take_operation(-1, rail);
+      receive->buffer = &buffer;
+      SWITCHYARD_TRY(receive_into(receive));
     }
   }
   if (rails_.size() > 1) links_.emplace(std::move(interfaces));
   return {};
 }
 
-Status OfiEndpoint::receive_into(Operation* operation, SignalMessage* buffer) {
-  const int64_t error = fi_recv(rails_[operation->rail].fabric.endpoint.get(), buffer, sizeof(*buffer), nullptr,
-                                FI_ADDR_UNSPEC, &operation->context);
+Status OfiEndpoint::receive_into(Operation* operation) {
+  const int64_t error = fi_recv(rails_[operation->rail].fabric.endpoint.get(), operation->buffer, sizeof(SignalMessage),
+                                rails_[operation->rail].receives.descriptor, FI_ADDR_UNSPEC, &operation->context);
   return error == 0 ? Status() : fabric_error("fi_recv", error);
 }
 
-Result<OfiEndpoint::Registration> OfiEndpoint::register_on(const Rail& rail, uint32_t id, void* memory,
-                                                           size_t num_bytes) const {
+Result<OfiEndpoint::Registration> OfiEndpoint::register_on(const Rail& rail, uint32_t id, void* memory, size_t num_bytes,
+                                                           uint64_t access) {
   const OfiFabric& fabric = rail.fabric;
   fid_mr* registration = nullptr;
-  constexpr uint64_t kAccess = FI_WRITE | FI_READ | FI_REMOTE_WRITE | FI_REMOTE_READ;
   // Where keys are ours to choose they must differ between the communicators of a process that share a domain; none do.
-  const int error = fi_mr_reg(fabric.domain.get(), memory, num_bytes, kAccess, 0, id, 0, &registration, nullptr);
+  const int error = fi_mr_reg(fabric.domain.get(), memory, num_bytes, access, 0, id, 0, &registration, nullptr);
   if (error != 0) return fabric_error(text("registering ", num_bytes, " bytes"), error);
   FidPtr<fid_mr> owner(registration);
   if (fabric.needs(FI_MR_ENDPOINT)) {
@@ -286,8 +297,9 @@ Status OfiEndpoint::register_region(uint32_t id, void* memory, size_t num_bytes,
   std::vector<RegionOffer> mine;
   {
     const std::lock_guard lock(mutex_);
+    constexpr uint64_t kAccess = FI_WRITE | FI_READ | FI_REMOTE_WRITE | FI_REMOTE_READ;
     for (const Rail& rail : rails_) {
-      SWITCHYARD_ASSIGN(region.registrations.emplace_back(), register_on(rail, id, memory, num_bytes));
+      SWITCHYARD_ASSIGN(region.registrations.emplace_back(), register_on(rail, id, memory, num_bytes, kAccess));
       mine.push_back(region.registrations.back().offer);
     }
   }
@@ -413,6 +425,7 @@ NetPost OfiEndpoint::put_value(const NetPut& put, uint64_t value) {
 
 // The index of the signal's word, if signal and value fit into completion data.
 uint32_t OfiEndpoint::word_of(const NetPut& put) const {
+  if (!data_carries_signals_) return kNoWord;
   if (put.signal_value == 0 || put.signal_value >= (1u << kValueBits) || put.signal_offset % sizeof(uint64_t) != 0) {
     return kNoWord;
   }
@@ -654,15 +667,15 @@ void OfiEndpoint::take(const fi_cq_data_entry& entry) {
     return arrived(data.rank, data.sequence, signal);
   }
   auto* operation = reinterpret_cast<Operation*>(entry.op_context);
+  if (operation == nullptr) return fail(Status::internal(text("rank ", rank_, ": a completion of libfabric names no operation")));
   if (operation->peer >= 0) {
     count_down(operation->countdown);
     return end(operation);
   }
-  auto* buffer = static_cast<SignalMessage*>(entry.buf);
-  const SignalMessage message = *buffer;
+  const SignalMessage message = *operation->buffer;
   if (entry.len != sizeof(message)) return fail(Status::remote(text("a peer sent ", entry.len, " bytes that are no signal")));
   arrived(message.rank, message.sequence, {message.region, message.offset, message.value});
-  if (const Status receiving = receive_into(operation, buffer); !receiving.ok()) fail(receiving);
+  if (const Status receiving = receive_into(operation); !receiving.ok()) fail(receiving);
 }
 
 // What a peer says is not trusted: it names a rank, a number and a place, and each may be nonsense.

@@ -8,6 +8,9 @@ namespace switchyard {
 namespace {
 
 constexpr const char* kDefaultProvider = "tcp;ofi_rxm";
+// They promise what is needed, and don't keep it.
+constexpr const char* kUnfit[] = {"sockets", "udp;ofi_rxd"};
+constexpr uint32_t kVersion = FI_VERSION(1, 17);
 
 std::string provider_of(const std::string& name) {
   const size_t colon = name.find(':');
@@ -17,16 +20,55 @@ std::string provider_of(const std::string& name) {
 // What the protocol needs of a provider; why not, if it does not have it.
 Status check_fit(const fi_info& info) {
   const std::string provider = info.fabric_attr->prov_name;
-  if (info.domain_attr->cq_data_size < 8) {
+  for (const char* unfit : kUnfit) {
+    if (provider != unfit) continue;
+    return Status::invalid_usage(text("libfabric provider '", provider, "' loses signals (seen with the tests of endpoints); "
+                                      "choose another, e.g. SWITCHYARD_NET=ofi:tcp;ofi_rxm"));
+  }
+  if (info.domain_attr->cq_data_size < 4) {
     return Status::invalid_usage(text("libfabric provider '", provider, "' carries ", info.domain_attr->cq_data_size,
-                                      " bytes of completion data, needed are 8; choose another, e.g. "
+                                      " bytes of completion data, needed are 4; choose another, e.g. "
                                       "SWITCHYARD_NET=ofi:tcp;ofi_rxm"));
   }
   if (info.tx_attr->inject_size < 32) {
     return Status::invalid_usage(text("libfabric provider '", provider, "' injects messages of ",
                                       info.tx_attr->inject_size, " bytes, needed are 32; choose another"));
   }
+  // Can a completion mean that bytes are at the target?
+  const InfoPtr hints(fi_dupinfo(&info));
+  if (hints == nullptr) return fabric_error("fi_dupinfo", -FI_ENOMEM);
+  hints->tx_attr->op_flags |= FI_DELIVERY_COMPLETE;
+  fi_info* found = nullptr;
+  const int error = fi_getinfo(kVersion, nullptr, nullptr, 0, hints.get(), &found);
+  const InfoPtr owner(found);
+  if (error != 0) {
+    return Status::invalid_usage(text("libfabric provider '", provider, "' does not tell when bytes are delivered "
+                                      "(FI_DELIVERY_COMPLETE: ", fi_strerror(-error), "); choose another"));
+  }
   return {};
+}
+
+// The provider's offer for this interface.
+Result<InfoPtr> find_provider(const std::string& provider, const Interface& interface) {
+  const InfoPtr hints(fi_allocinfo());
+  if (hints == nullptr) return fabric_error("fi_allocinfo", -FI_ENOMEM);
+  hints->ep_attr->type = FI_EP_RDM;
+  hints->caps = FI_RMA | FI_MSG | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE | FI_SEND | FI_RECV;
+  hints->mode = FI_CONTEXT | FI_CONTEXT2;
+  hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
+  hints->domain_attr->threading = FI_THREAD_DOMAIN;
+  hints->fabric_attr->prov_name = strdup(provider.c_str());
+  hints->addr_format = FI_SOCKADDR_IN;
+  fi_info* found = nullptr;
+  int error = fi_getinfo(kVersion, interface.address.c_str(), nullptr, FI_SOURCE, hints.get(), &found);
+  if (error == -FI_ENODATA) {  // not every network has such addresses; then the provider gives each endpoint one of its own
+    hints->addr_format = FI_FORMAT_UNSPEC;
+    error = fi_getinfo(kVersion, nullptr, nullptr, 0, hints.get(), &found);
+  }
+  if (error == 0) return InfoPtr(found);
+  return fabric_error(text("provider '", provider, "' at address ", interface.address,
+                           " (see fi_info for what there is, and SWITCHYARD_NET and SWITCHYARD_INTERFACE)"),
+                      error);
 }
 
 template <class Object, class... Arguments>
@@ -40,25 +82,9 @@ Status open_object(const char* what, FidPtr<Object>& into, int (*open)(Arguments
 }  // namespace
 
 Result<OfiFabric> OfiFabric::open(const std::string& name, const Interface& interface) {
-  const std::string provider = provider_of(name);
-  const InfoPtr hints(fi_allocinfo());
-  if (hints == nullptr) return fabric_error("fi_allocinfo", -FI_ENOMEM);
-  hints->ep_attr->type = FI_EP_RDM;
-  hints->caps = FI_RMA | FI_MSG | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE | FI_SEND | FI_RECV;
-  hints->mode = FI_CONTEXT | FI_CONTEXT2;
-  hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
-  hints->domain_attr->threading = FI_THREAD_DOMAIN;
-  hints->fabric_attr->prov_name = strdup(provider.c_str());
   OfiFabric self;
   self.interface = interface;
-  fi_info* found = nullptr;
-  if (const int error = fi_getinfo(FI_VERSION(1, 17), interface.address.c_str(), nullptr, FI_SOURCE, hints.get(), &found);
-      error != 0) {
-    return fabric_error(text("provider '", provider, "' at address ", interface.address,
-                             " (see fi_info for what there is, and SWITCHYARD_NET and SWITCHYARD_INTERFACE)"),
-                        error);
-  }
-  self.info.reset(found);
+  SWITCHYARD_ASSIGN(self.info, find_provider(provider_of(name), interface));
   SWITCHYARD_TRY(check_fit(*self.info));
   SWITCHYARD_TRY(open_object("fi_fabric", self.fabric, &fi_fabric, self.info->fabric_attr));
   SWITCHYARD_TRY(open_object("fi_domain", self.domain, &fi_domain, self.fabric.get(), self.info.get()));
@@ -81,8 +107,8 @@ Result<OfiFabric> OfiFabric::open(const std::string& name, const Interface& inte
   return self;
 }
 
-Result<std::vector<std::byte>> OfiFabric::name() const {
-  std::vector<std::byte> bytes(kMaxAddressBytes);
+Result<OfiFabric::Name> OfiFabric::name() const {
+  Name bytes{};
   size_t num_bytes = bytes.size();
   if (const int error = fi_getname(&endpoint->fid, bytes.data(), &num_bytes); error != 0) {
     return fabric_error("fi_getname", error);
@@ -90,9 +116,9 @@ Result<std::vector<std::byte>> OfiFabric::name() const {
   return bytes;
 }
 
-Result<fi_addr_t> OfiFabric::add_peer(const std::byte* peer_name) const {
+Result<fi_addr_t> OfiFabric::add_peer(const Name& peer_name) const {
   fi_addr_t peer = FI_ADDR_UNSPEC;
-  const int inserted = fi_av_insert(addresses.get(), peer_name, 1, &peer, 0, nullptr);
+  const int inserted = fi_av_insert(addresses.get(), peer_name.data(), 1, &peer, 0, nullptr);
   if (inserted != 1) return fabric_error("fi_av_insert", inserted < 0 ? inserted : -FI_EADDRNOTAVAIL);
   return peer;
 }

@@ -9,9 +9,9 @@
 #include <rdma/fi_endpoint.h>
 #include <rdma/fi_rma.h>
 
+#include <array>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "net/interfaces.hpp"
 #include "switchyard/status.hpp"
@@ -37,15 +37,15 @@ inline Status fabric_error(const std::string& what, int64_t error) {
 }
 
 struct OfiFabric {
-  static constexpr size_t kMaxAddressBytes = 64;
+  using Name = std::array<std::byte, 64>;
 
   // Opens an endpoint of the provider that a network's name asks for, "ofi" or "ofi:PROVIDER", at the address of
   // this interface.
   static Result<OfiFabric> open(const std::string& name, const Interface& interface);
 
   // What peers need to reach this endpoint.
-  Result<std::vector<std::byte>> name() const;
-  Result<fi_addr_t> add_peer(const std::byte* peer_name) const;
+  Result<Name> name() const;
+  Result<fi_addr_t> add_peer(const Name& peer_name) const;
   // Do writes, and messages after writes, to one peer arrive in the order in which they were posted?
   bool keeps_order() const {
     constexpr uint64_t kOrder = FI_ORDER_WAW | FI_ORDER_SAW | FI_ORDER_SAS | FI_ORDER_WAS;

@@ -3,13 +3,15 @@
 #pragma once
 #include <cstdint>
 
+#include "net/ofi_fabric.hpp"
 #include "net/signal_order.hpp"
 
 namespace switchyard {
 
-// What a write carries to the target, in 64 bits: who, which number, and a signal if it is small.
-//   rank 14 | sequence 14 | word 20 | value 16
-// `word` numbers the 8-byte words of the first regions; a signal that does not fit travels as a message of its own.
+// What a write carries to the target: who, which number, and, where a provider carries 64 bits, a signal if it is small.
+//   value 16 | word 20 | sequence 14 | rank 14
+// `word` numbers the 8-byte words of the first regions; a signal that does not fit travels as a message of its own. Without a
+// signal all of it is within 32 bits, which is what many providers carry.
 constexpr int kRankBits = 14, kWordBits = 20, kValueBits = 16;
 constexpr uint32_t kNoWord = (1u << kWordBits) - 1;
 static_assert(kRankBits + kSequenceBits + kWordBits + kValueBits == 64);
@@ -18,12 +20,14 @@ struct CompletionData {
   uint32_t rank, sequence, word, value;
 
   uint64_t pack() const {
-    return uint64_t(rank) << (64 - kRankBits) | uint64_t(sequence) << (kWordBits + kValueBits) |
-           uint64_t(word) << kValueBits | value;
+    const uint64_t signal = word == kNoWord ? 0 : uint64_t(value) << kWordBits | word;
+    return signal << (kSequenceBits + kRankBits) | uint64_t(sequence) << kRankBits | rank;
   }
   static CompletionData unpack(uint64_t bits) {
-    return {uint32_t(bits >> (64 - kRankBits)), uint32_t(bits >> (kWordBits + kValueBits)) & kSequenceMask,
-            uint32_t(bits >> kValueBits) & kNoWord, uint32_t(bits & ((1u << kValueBits) - 1))};
+    const uint64_t signal = bits >> (kSequenceBits + kRankBits);
+    const auto value = uint32_t(signal >> kWordBits);
+    return {uint32_t(bits) & ((1u << kRankBits) - 1), uint32_t(bits >> kRankBits) & kSequenceMask,
+            value == 0 ? kNoWord : uint32_t(signal) & kNoWord, value};
   }
 };
 
@@ -37,6 +41,12 @@ struct SignalMessage {
   uint64_t value;
 };
 static_assert(sizeof(SignalMessage) == 32);
+
+// A rank's end of one rail, as it tells the others.
+struct RailOffer {
+  OfiFabric::Name name;
+  uint64_t num_data_bytes;  // of completion data that it carries
+};
 
 // Where a region is on one rail, as its owner tells the others.
 struct RegionOffer {

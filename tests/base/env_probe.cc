@@ -14,6 +14,7 @@ int main() {
   std::printf("pin %d\n", int(e.pin));
   std::printf("net '%s'\n", e.net.c_str());
   std::printf("net_checksum %d\n", int(e.net_checksum));
+  std::printf("net_data_bytes %d\n", int(e.net_data_bytes));
   std::printf("net_faults '%s'\n", e.net_faults.c_str());
   std::printf("interface '%s'", e.interface().value_or("").c_str());
   for (const std::string& name : e.interfaces) std::printf(" '%s'", name.c_str());

@@ -48,17 +48,17 @@ std::string probe(const std::string& assignments) {
 
 TEST(EnvTest, AnEmptyEnvironmentGivesTheDocumentedDefaults) {
   EXPECT_EQ(probe(""),
-            "log_level 1\nnode_id -1\ntimeout_ms 30000\nheartbeat_ms 1000\npin 0\nnet ''\nnet_checksum 0\nnet_faults ''\n"
+            "log_level 1\nnode_id -1\ntimeout_ms 30000\nheartbeat_ms 1000\npin 0\nnet ''\nnet_checksum 0\nnet_data_bytes 8\nnet_faults ''\n"
             "interface ''\npoll_us 200\ntrace_records 16384\nep_timeout_ms -1\nep_debug 0\nep_env_verbose 0\nfailpoint 0\n");
 }
 
 TEST(EnvTest, EveryVariableReachesItsField) {
   EXPECT_EQ(
       probe("SWITCHYARD_LOG=error SWITCHYARD_NODE_ID=3 SWITCHYARD_TIMEOUT_MS=5 SWITCHYARD_HEARTBEAT_MS=250 "
-            "SWITCHYARD_PIN=on SWITCHYARD_NET=ofi SWITCHYARD_NET_CHECKSUM=1 SWITCHYARD_NET_FAULTS=flip=1 SWITCHYARD_INTERFACE=eth1,eth2 "
+            "SWITCHYARD_PIN=on SWITCHYARD_NET=ofi SWITCHYARD_NET_CHECKSUM=1 SWITCHYARD_NET_DATA_BYTES=4 SWITCHYARD_NET_FAULTS=flip=1 SWITCHYARD_INTERFACE=eth1,eth2 "
             "SWITCHYARD_POLL_US=0 SWITCHYARD_TRACE_RECORDS=64 "
             "NCCL_EP_TIMEOUT_MS=7 NCCL_EP_DEBUG=1 NCCL_EP_ENV_VERBOSE=true SWITCHYARD_FAILPOINTS=probe.point=error"),
-      "log_level 0\nnode_id 3\ntimeout_ms 5\nheartbeat_ms 250\npin 1\nnet 'ofi'\nnet_checksum 1\nnet_faults 'flip=1'\n"
+      "log_level 0\nnode_id 3\ntimeout_ms 5\nheartbeat_ms 250\npin 1\nnet 'ofi'\nnet_checksum 1\nnet_data_bytes 4\nnet_faults 'flip=1'\n"
       "interface 'eth1' 'eth1' 'eth2'\npoll_us 0\ntrace_records 64\n"
       "ep_timeout_ms 7\nep_debug 1\nep_env_verbose 1\nfailpoint 1\n");
 }

@@ -15,7 +15,7 @@ constexpr const char* kNames[] = {"SWITCHYARD_LOG",          "SWITCHYARD_NODE_ID
                                   "SWITCHYARD_POLL_US",      "NCCL_EP_TIMEOUT_MS",   "SWITCHYARD_TRACE_RECORDS",
                                   "NCCL_EP_DEBUG",           "NCCL_EP_ENV_VERBOSE",  "SWITCHYARD_FAILPOINTS",
                                   "SWITCHYARD_NET_CHECKSUM", "SWITCHYARD_NET_FAULTS", "SWITCHYARD_HEARTBEAT_MS",
-                                  "SWITCHYARD_GIN",          "SWITCHYARD_PROGRESS_THREADS"};
+                                  "SWITCHYARD_GIN",          "SWITCHYARD_PROGRESS_THREADS", "SWITCHYARD_NET_DATA_BYTES"};
 
 void read_with(Input input) {
   for (const char* name : kNames) {

@@ -20,6 +20,7 @@ const FaultPlan kLateAndMixed{.seed = 4, .delay = 0.05, .reorder = 0.3, .max_del
 const Net kNets[] = {{"mem", "mem"},
                      {"ofi", "ofi"},
                      {"ofi_net", "ofi:net"},
+                     {"ofi_shm", "ofi:shm"},  // in any order, and addresses that are not IPv4's
                      {"checksum_mem", "mem", {.checksum = true}},
                      {"checksum_ofi", "ofi", {.checksum = true}},
                      {"late_mixed_ofi", "ofi", {.faults = kLateAndMixed}},
@@ -216,16 +217,20 @@ TEST_P(Endpoint, AbortEndsItAtOnce) {
   });
 }
 
-TEST(NetChoice, NamesWhatDoesNotExist) {
-  for (const char* net : {"carrier-pigeon", "ofi:carrier-pigeon"}) {
+TEST(NetChoice, RefusesByNameWhatDoesNotExistOrIsUnfit) {
+  const std::pair<const char*, const char*> reasons[] = {{"carrier-pigeon", "carrier-pigeon"},
+                                                         {"ofi:carrier-pigeon", "'carrier-pigeon'"},
+                                                         {"ofi:sockets", "'sockets' loses signals"},
+                                                         {"ofi:udp;ofi_rxd", "'udp;ofi_rxd' loses signals"}};
+  for (const auto& [net, reason] : reasons) {
     const auto id = create_unique_id();
     ASSERT_TRUE(id.ok());
     std::vector<std::thread> threads;
     for (int rank = 0; rank < 2; ++rank) {
-      threads.emplace_back([&, rank] {
+      threads.emplace_back([&, rank, net = net, reason = reason] {
         const auto comm = Communicator::create(id.value(), rank, 2, {.timeout_ns = 10 * kSecond, .node_id = rank, .net = net});
         ASSERT_FALSE(comm.ok());
-        EXPECT_NE(comm.status().message().find("carrier-pigeon"), std::string::npos) << comm.status().to_string();
+        EXPECT_NE(comm.status().message().find(reason), std::string::npos) << comm.status().to_string();
       });
     }
     for (std::thread& thread : threads) thread.join();
