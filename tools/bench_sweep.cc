@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <optional>
 #include <vector>
 
+#include "base/log.hpp"
 #include "tools/bench_figures.hpp"
 #include "tools/bench_launch.hpp"
 
@@ -29,42 +31,84 @@ bench::EpSpec spec_of(bench::EpSpec spec, const char* mode, int tokens) {
   return spec;
 }
 
+double p50(const nlohmann::json& times, const char* name = "round_trip_us") { return times[name]["p50"].get<double>(); }
+
+// One size: a line of the table.
+struct Row {
+  int tokens;
+  std::optional<double> ll_us;  // nothing: low latency can't do it
+  double ht_us, gather_us, ht_row_us, gather_row_us;
+
+  bool picks_ht() const { return !ll_us || ht_us < *ll_us; }
+  double speedup() const { return gather_row_us / ht_row_us; }
+  void print() const {
+    fmt::print("{:>8}{:>14}{:>14.1f}{:>28.1f}  {:<6}{:>14.1f}{:>14.1f}{:>9.2f}\n", tokens, ll_us ? fmt::format("{:.1f}", *ll_us) : "-",
+               ht_us, gather_us, picks_ht() ? "ht" : "ll", ht_row_us, gather_row_us, speedup());
+    std::fflush(stdout);
+  }
+  nlohmann::json to_json() const {
+    return {{"tokens", tokens},
+            {"ll_us", ll_us ? nlohmann::json(*ll_us) : nlohmann::json()},
+            {"ht_us", ht_us},
+            {"gather_scatter_us", gather_us},
+            {"ht_over_gather_scatter", ht_us / gather_us},
+            {"ht_in_a_row_us", ht_row_us},
+            {"gather_scatter_in_a_row_us", gather_row_us},
+            {"speedup_in_a_row", speedup()},
+            {"pick", picks_ht() ? "ht" : "ll"}};
+  }
+};
+
+nlohmann::json crossover_of(const std::vector<Row>& rows) {
+  nlohmann::json crossover;
+  for (const Row& row : rows) {
+    if (!row.picks_ht()) crossover = nullptr;
+    else if (crossover.is_null()) crossover = row.tokens;
+  }
+  return crossover;
+}
+
+// Sizes at which high throughput is slower than the baseline, one round trip behind the other.
+std::vector<int> slower_sizes(const std::vector<Row>& rows) {
+  std::vector<int> slower;
+  for (const Row& row : rows) {
+    if (row.speedup() < 1) slower.push_back(row.tokens);
+  }
+  return slower;
+}
+
 }  // namespace
 
 Result<nlohmann::json> measure_sweep(const bench::EpSpec& base) {
-  nlohmann::json runs = nlohmann::json::array(), sweep = nlohmann::json::array(), crossover;
+  nlohmann::json runs = nlohmann::json::array(), sweep = nlohmann::json::array();
   fmt::print("{} ranks on {} node(s), hidden {}, top-{} of {} experts, {}, {}: round trips in us, p50 of {}\n", base.ranks,
              base.nodes, base.hidden, base.topk, base.experts, base.dtype, base.zero_copy ? "windows" : "plain tensors",
              base.iters);
-  fmt::print("{:>8}{:>14}{:>14}{:>28}  {:<6}{:>32}\n", "tokens", "ll", "ht", "all-gather+reduce-scatter", "pick",
-             "in a row: ht, all-gather+...");
+  fmt::print("{:>8}{:>14}{:>14}{:>28}  {:<6}{:>14}{:>14}{:>9}\n", "tokens", "ll", "ht", "all-gather+reduce-scatter", "pick",
+             "in a row: ht", "ag+rs", "faster");
+  std::vector<Row> rows;
   for (const int tokens : token_counts(base.tokens)) {
-    SWITCHYARD_ASSIGN(nlohmann::json low, run_bench_job(spec_of(base, "ll", tokens)));
+    Result<nlohmann::json> low = run_bench_job(spec_of(base, "ll", tokens));
     SWITCHYARD_ASSIGN(nlohmann::json high, run_bench_job(spec_of(base, "ht", tokens)));
-    const auto p50 = [](const nlohmann::json& times) { return times["round_trip_us"]["p50"].get<double>(); };
-    const double ll_us = p50(low), ht_us = p50(high), gather_us = p50(high["baselines"][0]);
-    const bool picks_ht = ht_us < ll_us;
-    if (!picks_ht) crossover = nullptr;
-    else if (crossover.is_null()) crossover = tokens;
     const nlohmann::json& gather = high["baselines"][0];
-    const double row_us = high["in_a_row_us"]["p50"], gather_row_us = gather["in_a_row_us"]["p50"];
-    fmt::print("{:>8}{:>14.1f}{:>14.1f}{:>28.1f}  {:<6}{:>16.1f}{:>16.1f}\n", tokens, ll_us, ht_us, gather_us,
-               picks_ht ? "ht" : "ll", row_us, gather_row_us);
-    std::fflush(stdout);
-    sweep.push_back({{"tokens", tokens},
-                     {"ll_us", ll_us},
-                     {"ht_us", ht_us},
-                     {"gather_scatter_us", gather_us},
-                     {"ht_over_gather_scatter", ht_us / gather_us},
-                     {"ht_in_a_row_us", row_us},
-                     {"gather_scatter_in_a_row_us", gather_row_us},
-                     {"pick", picks_ht ? "ht" : "ll"}});
-    runs.push_back(std::move(low));
+    rows.push_back({tokens, low.ok() ? std::optional(p50(*low)) : std::nullopt, p50(high), p50(gather), p50(high, "in_a_row_us"),
+                    p50(gather, "in_a_row_us")});
+    rows.back().print();
+    sweep.push_back(rows.back().to_json());
+    if (low.ok()) runs.push_back(std::move(low).value());
+    else log(LogLevel::kWarn, "no low latency with ", tokens, " tokens: ", low.status().message());
     runs.push_back(std::move(high));
   }
+  const nlohmann::json crossover = crossover_of(rows);
   if (crossover.is_null()) fmt::print("low latency is faster at the greatest of these sizes\n");
   else fmt::print("high throughput is faster from {} tokens a rank on\n", crossover.get<int>());
-  return nlohmann::json{{"runs", std::move(runs)}, {"sweep", std::move(sweep)}, {"crossover_tokens", std::move(crossover)}};
+  const std::vector<int> slower = slower_sizes(rows);
+  if (slower.empty()) fmt::print("in a row, high throughput is no slower than all-gather + reduce-scatter at any of them\n");
+  else fmt::print("in a row, high throughput is SLOWER than all-gather + reduce-scatter at {} tokens\n", fmt::join(slower, ", "));
+  return nlohmann::json{{"runs", std::move(runs)},
+                        {"sweep", std::move(sweep)},
+                        {"crossover_tokens", crossover},
+                        {"slower_than_gather_scatter", slower}};
 }
 
 }  // namespace switchyard::tools

@@ -7,7 +7,8 @@
 
 namespace switchyard::tools {
 
-// {"runs": both algorithms at every size, "sweep": the table, "crossover_tokens": from where on high throughput is faster, or null}
+// {"runs": both algorithms at every size, "sweep": the table, "crossover_tokens": from where on high throughput is faster, or null,
+// "slower_than_gather_scatter": sizes at which it is slower than that baseline, one round trip behind the other}
 // Prints lines as they come. `base`: everything but mode, layout and tokens, which goes up to base.tokens.
 Result<nlohmann::json> measure_sweep(const bench::EpSpec& base);
 

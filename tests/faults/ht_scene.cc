@@ -111,12 +111,15 @@ class HtScene final : public Scene {
  public:
   HtScene(uint64_t seed, const LifeOptions& options)
       : mode_{.windows = options.windows, .zero_copy = zero_copy_of(options)},
-        unmasked_(make_masked_ht_scenario(seed, case_for(seed, options), masks_of_pairs(options.num_ranks, 0))),
-        masked_(make_masked_ht_scenario(seed, case_for(seed, options), everyone_masks(options.num_ranks, options.victim))),
+        options_(options),
+        seed_(seed),
+        unmasked_(scenario_under(masks_of_pairs(options.num_ranks, 0))),
+        masked_(scenario_under(everyone_masks(options.num_ranks, options.victim))),
         expected_(unmasked_) {}
 
   ep::GroupConfig group_config() const override { return group_config_for(unmasked_.c, mode_); }
   void equip(Communicator& comm, StreamRef stream) override {
+    rank_ = comm.rank();
     io_ = std::make_unique<HtRank>(comm, stream, expected_, mode_);
   }
   Status open(ep::Group& group) override { return io_->open(group); }
@@ -133,12 +136,10 @@ class HtScene final : public Scene {
   bool asks_to_repeat(const Status& status) const override {
     return status.message().find("ncclEpUpdateHandle") != std::string::npos;
   }
-  bool is_provisional(int idx) const override { return idx == kUpdate; }
   std::string check(int idx, bool masked) override {
-    // Whoever is masked later makes operations with this plan fail.
-    if (idx == kUpdate) expected_ = masked ? masked_ : unmasked_;
+    if (idx != kUpdate && ranks_disagree_) return "an operation went on with an update in which peers had masked the victim and this rank had not";
     switch (idx) {
-      case kUpdate: return io_->check_update();
+      case kUpdate: return check_update(masked);
       case kDispatch: return io_->check_dispatch(Pass::kForward);
       case kCombine: return io_->check_combine(Pass::kForward);
       case kDispatchBackward: return io_->check_dispatch(Pass::kBackward);
@@ -148,6 +149,32 @@ class HtScene final : public Scene {
 
  private:
   enum { kUpdate, kDispatch, kCombine, kDispatchBackward, kCombineBackward };
+
+  HtScenario scenario_under(const oracle::Masks& masks) const {
+    return make_masked_ht_scenario(seed_, case_for(seed_, options_), masks);
+  }
+  // Whoever is masked later makes operations with this plan fail.
+  std::string check_update(bool masked) {
+    ranks_disagree_ = false;
+    expected_ = masked ? masked_ : unmasked_;
+    const std::string fault = io_->check_update();
+    if (fault.empty() || masked || !options_.masks) return fault;
+    // Peers, any of them, may have noticed a death that this rank has not.
+    std::vector<int> peers;
+    for (int peer = 0; peer < options_.num_ranks; ++peer) {
+      if (peer != rank_ && peer != options_.victim) peers.push_back(peer);
+    }
+    for (unsigned who = 1; who < 1u << peers.size(); ++who) {
+      oracle::Masks masks = masks_of_pairs(options_.num_ranks, 0);
+      for (size_t i = 0; i < peers.size(); ++i) {
+        if ((who >> i & 1) != 0) masks[size_t(peers[i])][size_t(options_.victim)] = 0;
+      }
+      expected_ = scenario_under(masks);
+      ranks_disagree_ = io_->check_update().empty();
+      if (ranks_disagree_) return "";
+    }
+    return fault;
+  }
   Status post(int idx) {
     switch (idx) {
       case kUpdate: return io_->post_update();
@@ -159,8 +186,12 @@ class HtScene final : public Scene {
   }
 
   const HtMode mode_;
+  const LifeOptions options_;
+  const uint64_t seed_;
   const HtScenario unmasked_, masked_;
-  HtScenario expected_;  // one of the two; what io_ refers to
+  HtScenario expected_;  // one of the two, or between them; what io_ refers to
+  bool ranks_disagree_ = false;  // about the victim, in the last update
+  int rank_ = 0;
   std::unique_ptr<HtRank> io_;
 };
 

@@ -31,8 +31,6 @@ class Scene {
   virtual Status run(int idx) = 0;
   // Of a group with masks: does the error mean that the round is to be repeated, and nothing else?
   virtual bool asks_to_repeat(const Status& status) const = 0;
-  // May it be, with masks, that peers have noticed a death in this operation that this rank has not? What follows then fails.
-  virtual bool is_provisional(int /*idx*/) const { return false; }
   // After run(idx), with the mask as it is then: has this rank masked the victim? Empty, or what differs first. Asked
   // until an operation of the round fails.
   virtual std::string check(int idx, bool masked) = 0;

@@ -130,12 +130,18 @@ TEST(BenchEp, SweepsBothModesAndPicksTheFasterAtEachSize) {
   const nlohmann::json& sweep = results.value()["sweep"];
   ASSERT_EQ(sweep.size(), 2u) << "1 and 4 tokens";
   int crossover = -1;  // from where on high throughput is picked at all sizes
+  std::vector<int> slower;
   for (const nlohmann::json& size : sweep) {
     const bool ht = size["ht_us"].get<double>() < size["ll_us"].get<double>();
     EXPECT_EQ(size["pick"], ht ? "ht" : "ll");
     crossover = !ht ? -1 : crossover < 0 ? size["tokens"].get<int>() : crossover;
+    const double speedup = size["gather_scatter_in_a_row_us"].get<double>() / size["ht_in_a_row_us"].get<double>();
+    EXPECT_NEAR(size["speedup_in_a_row"].get<double>(), speedup, 1e-6);
+    if (speedup < 1) slower.push_back(size["tokens"]);
   }
   EXPECT_EQ(results.value()["crossover_tokens"], crossover < 0 ? nlohmann::json() : nlohmann::json(crossover));
+  EXPECT_EQ(results.value()["slower_than_gather_scatter"], nlohmann::json(slower));
+  EXPECT_THAT(bench.output, HasSubstr(slower.empty() ? "no slower than all-gather" : "SLOWER than all-gather"));
   EXPECT_THAT(bench.output, HasSubstr(crossover < 0 ? "low latency is faster at the greatest" : "high throughput is faster from"));
 }
 
