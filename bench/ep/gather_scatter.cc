@@ -34,6 +34,13 @@ Result<std::unique_ptr<GatherScatter>> GatherScatter::create(EpRank& rank) {
   return made;
 }
 
+Status GatherScatter::gather_routing() {
+  const size_t entries = size_t(rank_.spec().tokens) * size_t(rank_.spec().topk);
+  SWITCHYARD_TRY(collectives_->all_gather(indices_->device_memory(), all_indices_->device_memory(), entries, DType::kInt64,
+                                          rank_.stream_ref()));
+  return rank_.synchronize();
+}
+
 Status GatherScatter::dispatch() {
   const EpSpec& spec = rank_.spec();
   const size_t entries = size_t(spec.tokens) * size_t(spec.topk);

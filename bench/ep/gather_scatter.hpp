@@ -21,6 +21,8 @@ class GatherScatter {
  public:
   static Result<std::unique_ptr<GatherScatter>> create(EpRank& rank);
 
+  // Everybody's ids to everybody: the least that routing takes where all ranks scan all of it.
+  Status gather_routing();
   Status dispatch();
   Status combine();
   // Of this rank, after both: tokens whose sums differ from what the experts' results add up to.

@@ -27,6 +27,11 @@ class EpRank {
   int rank() const { return comm_.rank(); }
   StreamRef stream_ref() const { return stream_; }
 
+  // High throughput: the exchange of routing by itself.
+  Status update() {
+    SWITCHYARD_TRY(handles_[0]->update(routing_tensor(), *update_info_, stream_ref()));
+    return synchronize();
+  }
   // Two handles, as a program with two micro-batches has. High throughput: routing is exchanged first, since it is new every time.
   Status post_dispatch(bool send_only = false, int handle_idx = 0);
   Status post_combine();
@@ -55,8 +60,7 @@ class EpRank {
 
   size_t memory_bytes() const { return group_->memory_bytes(); }
 
-  // High throughput: rows that this rank sent to other nodes so far.
-  uint64_t num_rail_rows() const { return group_->num_rail_rows(); }
+  ep::RailTraffic rail_traffic() const { return group_->rail_traffic(); }
 
   // [tokens] rows in; rows that arrived; what experts made of them; [tokens] rows of the result.
   const Buffer& tokens() const { return *tokens_; }

@@ -20,6 +20,7 @@ struct Samples {
   BoundSamples bound_dispatch, bound_combine;
   std::vector<double> gather_scatter;  // round trips of that baseline, where asked for
   std::vector<double> row, gather_scatter_row;  // both once more, one round trip behind the other
+  std::vector<double> update, gather_routing;   // the exchange of routing, and an all-gather of it
   int num_in_a_row = 0;
   std::vector<double> network_dispatch, network_combine;  // where a network is in the way whose raw speed can be measured
 };
@@ -66,6 +67,10 @@ Result<Samples> measure(EpRank& rank, Meeting& meeting, const EpBound& bound, st
       SWITCHYARD_ASSIGN(const double there_ns, meeting.time([&] { return gather_scatter->dispatch(); }, touch));
       SWITCHYARD_ASSIGN(const double back_ns, meeting.time([&] { return gather_scatter->combine(); }, touch));
       samples.gather_scatter.push_back(there_ns + back_ns);
+      SWITCHYARD_ASSIGN(const double update_ns, meeting.time([&] { return rank.update(); }, touch));
+      SWITCHYARD_ASSIGN(const double gather_ns, meeting.time([&] { return gather_scatter->gather_routing(); }, touch));
+      samples.update.push_back(update_ns);
+      samples.gather_routing.push_back(gather_ns);
     }
     SWITCHYARD_ASSIGN(const double dispatch_ns, meeting.time([&] { return rank.dispatch(); }, touch));
     SWITCHYARD_ASSIGN(const double combine_ns, meeting.time([&] { return rank.combine(); }, touch));
@@ -167,10 +172,10 @@ Result<nlohmann::json> measure_round_trip(EpRank& rank, Meeting& meeting) {
     SWITCHYARD_ASSIGN(const uint64_t found, meeting.sum(gather_scatter->count_errors()));
     num_errors += found;
   }
-  const uint64_t rail_rows_before = rank.num_rail_rows();
+  const ep::RailTraffic before = rank.rail_traffic();
   SWITCHYARD_ASSIGN(Samples samples, measure(rank, meeting, bound, network, gather_scatter.get()));
-  // Rows of tokens and sums that crossed to other nodes, in one round trip; and how many must.
-  SWITCHYARD_ASSIGN(const uint64_t rail_rows, meeting.sum(rank.num_rail_rows() - rail_rows_before));
+  SWITCHYARD_ASSIGN(const uint64_t rail_rows, meeting.sum(rank.rail_traffic().num_rows - before.num_rows));
+  SWITCHYARD_ASSIGN(const uint64_t rail_bytes, meeting.sum(rank.rail_traffic().num_bytes - before.num_bytes));
   if (gather_scatter) SWITCHYARD_TRY(measure_rows(rank, meeting, *gather_scatter, samples));
   SWITCHYARD_ASSIGN(const std::vector<double> posts, time_posts(rank, meeting, kNumPosts, 0));
   SWITCHYARD_TRY(check());
@@ -182,7 +187,10 @@ Result<nlohmann::json> measure_round_trip(EpRank& rank, Meeting& meeting) {
   if (spec.high_throughput() && spec.nodes > 1) {
     uint64_t num_crossings = 0;
     for_each_crossing(rank.plan(), [&](int, int) { num_crossings++; });
+    // Tokens and sums that crossed to other nodes in one round trip, and what must. Beside a token travel its weights.
     result["network_rows"] = {{"counted", double(rail_rows) / double(spec.iters)}, {"bound", 2 * num_crossings}};
+    result["network_row_bytes"] = {{"counted", double(rail_bytes) / double(spec.iters)},
+                                   {"bound", num_crossings * (spec.arriving_bytes() + spec.result_bytes())}};
   }
   SWITCHYARD_ASSIGN(const double memory_bytes, meeting.greatest(double(rank.memory_bytes())));
   const Machine machine = this_machine();
@@ -204,10 +212,12 @@ Result<nlohmann::json> measure_round_trip(EpRank& rank, Meeting& meeting) {
     };
     result["in_a_row_us"] = percentiles_us(samples.row);
     result["num_in_a_row"] = samples.num_in_a_row;
+    result["update_us"] = percentiles_us(samples.update);
     result["baselines"].push_back({{"name", "all-gather + reduce-scatter"},
                                    {"round_trip_us", percentiles_us(samples.gather_scatter)},
                                    {"speedup", speedup(samples.gather_scatter, samples.round_trip)},
                                    {"in_a_row_us", percentiles_us(samples.gather_scatter_row)},
+                                   {"gather_routing_us", percentiles_us(samples.gather_routing)},
                                    {"speedup_in_a_row", speedup(samples.gather_scatter_row, samples.row)}});
   }
   return result;

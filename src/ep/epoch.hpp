@@ -114,6 +114,12 @@ struct GroupState {
   Report noted;      // decides who was first; what it holds is copied to GroupView::report
 };
 
+// Tokens and sums that a rank put to other nodes so far.
+struct RailTraffic {
+  uint64_t num_rows;
+  uint64_t num_bytes;
+};
+
 // Constant for the life of a group's windows.
 struct GroupView {
   ControlLayout control_layout;

@@ -64,8 +64,8 @@ class Group : protected OperationObserver {
   Status health();
   // What the library holds for this group on this rank, in bytes of touched memory.
   size_t memory_bytes() const;
-  // High throughput: rows of tokens and sums that this rank sent to other nodes so far. REQUIRES  idle streams.
-  virtual uint64_t num_rail_rows() const { return 0; }
+  // High throughput only. REQUIRES  idle streams.
+  virtual RailTraffic rail_traffic() const { return {}; }
   // Handles that are alive; they must go before the group.
   int num_handles() const { return num_handles_; }
   void count_handle(int change) { num_handles_ += change; }

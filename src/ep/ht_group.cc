@@ -131,7 +131,7 @@ Status HtGroup::make_state() {
   return {};
 }
 
-uint64_t HtGroup::num_rail_rows() const { return view_.ht_state().num_rail_rows; }
+RailTraffic HtGroup::rail_traffic() const { return view_.ht_state().rail_traffic; }
 
 HtRecord HtGroup::record_layout(int topk) const {
   return {num_ranks(), max_tokens(), topk, view_.max_local, view_.num_rail_sources};

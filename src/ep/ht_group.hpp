@@ -20,7 +20,7 @@ class HtGroup final : public Group {
   // May the ranks of a node write and read the caller's windows? Not with masks: a rank that was given up on may write late.
   bool may_work_in_place() const { return !config_.enable_mask && config_.zero_copy != ZeroCopy::kOff; }
   HtRecord record_layout(int topk) const;
-  uint64_t num_rail_rows() const override;
+  RailTraffic rail_traffic() const override;
   // Of eager groups, whose slots have no other bound.
   static constexpr size_t kMaxEagerAlignment = 4096;
 

@@ -19,8 +19,8 @@ struct RailEnd {
 };
 
 struct HtState : GroupState {
-  uint64_t num_rail_rows;  // of tokens and sums, sent to other nodes so far
-  uint64_t offered;        // tag of a combine whose results in my outbox may still be read; 0: all are through with it
+  RailTraffic rail_traffic;
+  uint64_t offered;  // tag of a combine whose results in my outbox may still be read; 0: all are through with it
 };
 
 struct HtGroupView : GroupView {

@@ -64,7 +64,6 @@ class RailSender {
   SWITCHYARD_DEVICE void end() { send(true); }
   // Were all rows taken?
   SWITCHYARD_DEVICE Await drained() { return end_.num_taken == end_.num_packed ? Await::kReady : await_taken(end_.num_packed); }
-  SWITCHYARD_DEVICE int peer() const { return peer_; }
 
  private:
   SWITCHYARD_DEVICE void send(bool last) {
@@ -72,7 +71,11 @@ class RailSender {
     const HtLayout& layout = c_.group().layout;
     const uint64_t offset = ring_.offset(end_.num_sent);
     const uint64_t num_bytes = (end_.num_packed - end_.num_sent) * ring_.row_bytes;
-    if (c_.op.kind != HtKind::kRoute) c_.group().ht_state().num_rail_rows += end_.num_packed - end_.num_sent;
+    if (c_.op.kind != HtKind::kRoute) {
+      RailTraffic& traffic = c_.group().ht_state().rail_traffic;
+      traffic.num_rows += end_.num_packed - end_.num_sent;
+      traffic.num_bytes += num_bytes;
+    }
     end_.num_sent = end_.num_packed;
     SWITCHYARD_KERNEL_FAILPOINT("ht.rail.before_put");
     if (c_.masked(peer_)) return;

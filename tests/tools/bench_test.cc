@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include <nlohmann/json.hpp>
 
 #include "bench/ep/plan.hpp"
@@ -105,6 +107,10 @@ TEST(BenchEp, CountsTheRowsOfHighThroughputBetweenNodes) {
   EXPECT_EQ(run["errors"], 0);
   EXPECT_GT(run["network_rows"]["bound"].get<double>(), 0);
   EXPECT_EQ(run["network_rows"]["counted"].get<double>(), run["network_rows"]["bound"].get<double>());
+  // Half of the rows are tokens, which bring their weights along, in units of 16 bytes.
+  const double num_weight_bytes = std::ceil(run["topk"].get<double>() * sizeof(float) / 16) * 16;
+  EXPECT_EQ(run["network_row_bytes"]["counted"].get<double>(),
+            run["network_row_bytes"]["bound"].get<double>() + run["network_rows"]["bound"].get<double>() / 2 * num_weight_bytes);
 }
 
 TEST(BenchEp, MeasuresHighThroughputBesideGatherAndScatter) {
