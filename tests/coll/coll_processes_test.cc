@@ -4,75 +4,32 @@
 #include <csignal>
 #include <cstdio>
 
-#include "coll/collectives.hpp"
-#include "coll/reference.hpp"
-#include "platform/host/stream.hpp"
-#include "support/process_ranks.hpp"
+#include "coll/coll_rank.hpp"
 
 namespace switchyard::testing {
 namespace {
 
-using coll::ReduceOp;
-
-struct Rank {
-  std::unique_ptr<Stream> stream;
-  std::unique_ptr<Communicator> comm;
-  std::unique_ptr<coll::Collectives> collectives;
-  StreamRef stream_ref() const { return {stream.get()}; }
-};
-
 // Arguments: the network, then the node of each rank.
-Result<Rank> join(const RankProcess& self) {
-  Rank rank;
-  Communicator::Options options;
-  options.net = self.arguments.at(0);
-  options.node_id = std::stoi(self.arguments.at(1 + size_t(self.rank)));
-  SWITCHYARD_ASSIGN(rank.stream, Stream::create());
-  SWITCHYARD_ASSIGN(rank.comm, Communicator::create(self.id, self.rank, self.num_ranks, options));
-  SWITCHYARD_ASSIGN(rank.collectives, coll::Collectives::create(*rank.comm, {.stage_bytes = 64 << 10}));
-  return rank;
+std::vector<int> nodes_of(const RankProcess& self) {
+  std::vector<int> nodes;
+  for (int rank = 0; rank < self.num_ranks; ++rank) nodes.push_back(std::stoi(self.arguments.at(1 + size_t(rank))));
+  return nodes;
 }
 
-std::string round(const RankProcess& self, Rank& rank, size_t count) {
-  const auto n = size_t(self.num_ranks);
-  std::vector<Bytes> inputs;
-  std::vector<int> nodes;
-  Bytes gathered;
-  for (int other = 0; other < self.num_ranks; ++other) {
-    inputs.push_back(make_input(DType::kBfloat16, other, count * n));
-    nodes.push_back(std::stoi(self.arguments.at(1 + size_t(other))));
-    gathered.insert(gathered.end(), inputs.back().begin(), inputs.back().end());
-  }
-  const Bytes sums = reduce(DType::kBfloat16, ReduceOp::kSum, inputs, nodes);
-  const Bytes& in = inputs[size_t(self.rank)];
-  Bytes all(in.size() * n), added(in.size()), share(count * 2), turned(in.size()), expected;
-  for (const Bytes& input : inputs) {
-    const auto begin = input.begin() + std::ptrdiff_t(share.size()) * self.rank;
-    expected.insert(expected.end(), begin, begin + std::ptrdiff_t(share.size()));
-  }
-  coll::Collectives& c = *rank.collectives;
-  const auto run = [&]() -> Status {
-    SWITCHYARD_TRY(c.all_gather(in.data(), all.data(), count * n, DType::kBfloat16, rank.stream_ref()));
-    SWITCHYARD_TRY(
-        c.all_reduce(in.data(), added.data(), count * n, DType::kBfloat16, ReduceOp::kSum, rank.stream_ref()));
-    SWITCHYARD_TRY(
-        c.reduce_scatter(in.data(), share.data(), count, DType::kBfloat16, ReduceOp::kSum, rank.stream_ref()));
-    SWITCHYARD_TRY(c.all_to_all(in.data(), turned.data(), count, DType::kBfloat16, rank.stream_ref()));
-    return rank.stream->synchronize(Deadline::after_ns(30 * kSecond));
-  };
-  if (const Status status = run(); !status.ok()) return status.to_string();
-  if (all != gathered) return "all-gather is wrong";
-  if (added != sums) return "all-reduce is wrong";
-  if (!std::equal(share.begin(), share.end(), sums.begin() + std::ptrdiff_t(share.size()) * self.rank))
-    return "reduce-scatter is wrong";
-  return turned == expected ? "" : "all-to-all is wrong";
+Result<CollRank> join(const RankProcess& self) {
+  Communicator::Options options;
+  options.net = self.arguments.at(0);
+  options.node_id = nodes_of(self)[size_t(self.rank)];
+  return CollRank::join(self, options);
 }
 
 std::string rounds(const RankProcess& self) {
   auto rank = join(self);
   if (!rank.ok()) return rank.status().to_string();
   for (const size_t count : {1, 30'001, 777}) {
-    if (const std::string fault = round(self, *rank, count); !fault.empty()) return text(count, ": ", fault);
+    const CollRound round{.count = count};
+    if (const std::string fault = rank->run(round, nodes_of(self)); !fault.empty())
+      return text(round.name(), ": ", fault);
   }
   return "";
 }
@@ -83,7 +40,7 @@ std::string until_failure(const RankProcess& self) {
   if (!rank.ok()) return rank.status().to_string();
   std::string fault;
   for (bool is_first = true; fault.empty(); is_first = false) {
-    fault = round(self, *rank, 5'000);
+    fault = rank->run({.count = 5'000}, nodes_of(self));
     if (is_first && fault.empty()) puts("running");
     fflush(stdout);
   }

@@ -1,14 +1,10 @@
-// What tests of random cases share: drawing with RapidCheck, how many cases there are, and ranks that stay from case to
-// case.
+// What tests of random cases share: how many cases there are, and ranks that stay from case to case.
 //
 //   SWITCHYARD_RANDOM_CASES   how many cases
 //   RC_PARAMS                 RapidCheck's own settings, e.g. "seed=1 max_success=100"; they win
 #pragma once
-#include <rapidcheck.h>
-
 #include <cstdlib>
 #include <functional>
-#include <initializer_list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -20,14 +16,6 @@
 #include "support/thread_ranks.hpp"
 
 namespace switchyard::testing {
-
-// [low, high], shrinking towards low, which is therefore the simplest.
-inline int between(int low, int high) { return *rc::gen::inRange(low, high + 1); }
-inline bool flip() { return between(0, 1) != 0; }
-template <class T>
-T one_of(std::initializer_list<T> simplest_first) {
-  return simplest_first.begin()[between(0, int(simplest_first.size()) - 1)];
-}
 
 // RapidCheck reads its settings once, before its first check.
 inline void set_num_cases(uint64_t default_num_cases) {

@@ -1,5 +1,5 @@
 // Ranks on machines of their own, joined by cables that lose packets, go down and up, or are cut: results are the model's,
-// or there is an error in time that says who is missing. Ranks meet as between real hosts (docs/networks.md).
+// or there is an error in time that says who is missing.
 #include <gtest/gtest.h>
 #include <poll.h>
 
@@ -10,9 +10,8 @@
 #include <fstream>
 
 #include "faults/life.hpp"
-#include "hosts/hosts.hpp"
+#include "hosts/host_ranks.hpp"
 #include "net/net_rank.hpp"
-#include "support/process_ranks.hpp"
 
 namespace switchyard::testing {
 namespace {
@@ -144,48 +143,20 @@ struct Plan {
   std::vector<int> mbit = {};  // of each cable, by network; of the others: as fast as they go
 };
 
-class HostsTest : public ::testing::Test {
+class HostsTest : public HostRanksTest {
  protected:
-  void SetUp() override {
-    if (const std::string why = Hosts::why_not(); !why.empty()) GTEST_SKIP() << why;
-  }
-
   void start(const Plan& plan) {
-    auto hosts = Hosts::create(plan.num_hosts, plan.num_networks);
-    ASSERT_TRUE(hosts.ok()) << hosts.status().to_string();
-    hosts_ = std::move(hosts).value();
     plan_ = plan;
-    std::string interfaces = "eth0";
-    for (int network = 1; network < plan.num_networks; ++network) interfaces += text(",eth", network);
-    for (int host = 0; host < plan.num_hosts; ++host) {
-      for (size_t network = 0; network < plan.mbit.size(); ++network) {
-        const Status slow = hosts_->limit_rate(host, plan.mbit[network], int(network));
-        ASSERT_TRUE(slow.ok()) << slow.to_string();
-      }
-    }
     LifeOptions options;
     options.num_ranks = plan.num_hosts * plan.ranks_per_host;
     options.victim = options.num_ranks - 1;
     options.timeout_ns = 60 * kSecond;  // so that a wait that only ends with those is found out
     options.comm_timeout_ns = 60 * kSecond;
     options.hidden = plan.hidden;
-    auto ranks = ProcessRanks::start(
-        {.num_ranks = options.num_ranks,
-         .body = plan.body,
-         .arguments = options.to_arguments(),
-         .environment =
-             [&](int) {
-               return std::vector<std::string>{text("SWITCHYARD_STORE=tcp://", Hosts::address(0), ":29400"),
-                                               "SWITCHYARD_JOB_KEY=only-for-the-tests-of-hosts",
-                                               "SWITCHYARD_INTERFACE=" + interfaces,
-                                               text("SWITCHYARD_NET=", plan.net),
-                                               text("SWITCHYARD_GIN=", plan.proxy ? "proxy" : "direct"),
-                                               "SWITCHYARD_LOG=info"};
-             },
-         .prefix = [&](int rank) { return hosts_->prefix(host_of(rank)); },
-         .meet_by_themselves = true});
-    ASSERT_TRUE(ranks.ok()) << ranks.status().to_string();
-    ranks_ = std::move(ranks).value();
+    HostRanks wanted{.body = plan.body, .arguments = options.to_arguments(), .proxy = plan.proxy, .net = plan.net,
+                     .num_networks = plan.num_networks, .mbit = plan.mbit};
+    for (int rank = 0; rank < options.num_ranks; ++rank) wanted.host_of_rank.push_back(rank / plan.ranks_per_host);
+    start_on_hosts(wanted);
   }
 
   void wait_until_running() {
@@ -225,12 +196,6 @@ class HostsTest : public ::testing::Test {
     return at == std::string::npos ? "" : output.substr(at, output.find('\n', at) - at);
   }
 
-  std::string outputs() const {
-    std::string all;
-    for (int rank = 0; rank < ranks_->size(); ++rank) all += text("rank ", rank, ":\n", ranks_->output(rank));
-    return all;
-  }
-
   void expect_told(int rank, Deadline deadline) {
     EXPECT_TRUE(ranks_->wait_for_output(rank, "told: ", deadline)) << "rank " << rank << ":\n" << ranks_->output(rank);
   }
@@ -252,11 +217,7 @@ class HostsTest : public ::testing::Test {
   void flap(int num_flaps);
   void cut(int host, Hosts::End end, int network = 0);
 
-  int host_of(int rank) const { return rank / plan_.ranks_per_host; }
-
   Plan plan_;
-  std::unique_ptr<Hosts> hosts_;
-  std::unique_ptr<ProcessRanks> ranks_;
 };
 
 // ---- plain ----
