@@ -44,7 +44,7 @@ struct BootstrapEvent {
 class Bootstrap {
  public:
   // The communicator id of all ranks that connect() itself uses; free for the world communicator afterwards.
-  static constexpr uint64_t kWorldCommId = ~uint64_t(0);
+  static constexpr uint64_t kWorldCommId = ExchangeKey::kWorld;
 
   // Joins the job as one of its ranks. Returns when all num_ranks ranks have joined.
   // BLOCKING: until the deadline; the error then names the ranks that are missing.

@@ -55,7 +55,9 @@ Status malformed(const char* what) { return Status::remote(text("sent a malforme
 
 }  // namespace
 
-std::string ExchangeKey::to_string() const { return text("exchange ", sequence, " of communicator ", comm_id); }
+std::string ExchangeKey::to_string() const {
+  return text("exchange ", sequence, " of ", comm_id == kWorld ? "the first communicator" : text("communicator ", comm_id));
+}
 
 std::vector<std::byte> ExchangeRequest::encode() const {
   WireWriter out;

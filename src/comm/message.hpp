@@ -21,6 +21,7 @@ constexpr size_t kMaxReasonBytes = 512;  // of what a peer says went wrong
 
 // The sequence counts the exchanges of one communicator.
 struct ExchangeKey {
+  static constexpr uint64_t kWorld = ~uint64_t{0};  // the communicator of all ranks; those of splits are hashes
   uint64_t comm_id = 0;
   uint64_t sequence = 0;
   auto operator<=>(const ExchangeKey&) const = default;

@@ -39,25 +39,50 @@ FaultEndpoint::FaultEndpoint(std::unique_ptr<NetEndpoint> inner, const FaultPlan
     : inner_(std::move(inner)), plan_(plan), rank_(rank), ordered_puts_(ordered_puts), peers_(size_t(num_ranks)) {
   std::seed_seq seeds{uint32_t(plan.seed), uint32_t(plan.seed >> 32), uint32_t(rank)};
   random_.seed(seeds);
-  for (const auto& [peer, how] : plan.cut) cut(peer, how);
+  for (const FaultPlan::CutPeer& cut : plan.cut) {
+    if (cut.peer >= 0 && cut.peer < num_ranks) schedule_.push_back({cut});
+  }
+  keep_schedule();
 }
 
 FaultEndpoint::~FaultEndpoint() { ProgressThreads::instance().remove(*this); }
 
 void FaultEndpoint::cut(int peer, Cut how) {
   const std::lock_guard lock(mutex_);
-  if (peer < 0 || size_t(peer) >= peers_.size()) return;
-  Peer& there = peers_[size_t(peer)];
-  there.cut = how;
-  there.num_lost += there.queue.size();
-  there.queue.clear();
+  if (peer >= 0 && size_t(peer) < peers_.size()) cut_now(peers_[size_t(peer)], how);
 }
 
 void FaultEndpoint::restore(int peer) {
   const std::lock_guard lock(mutex_);
-  if (peer < 0 || size_t(peer) >= peers_.size()) return;
-  peers_[size_t(peer)].cut = Cut::kNone;
-  peers_[size_t(peer)].num_lost = 0;
+  if (peer >= 0 && size_t(peer) < peers_.size()) restore_now(peers_[size_t(peer)]);
+}
+
+void FaultEndpoint::cut_now(Peer& peer, Cut how) {
+  peer.cut = how;
+  peer.num_lost += peer.queue.size();
+  peer.queue.clear();
+}
+
+void FaultEndpoint::restore_now(Peer& peer) {
+  peer.cut = Cut::kNone;
+  peer.num_lost = 0;
+}
+
+// Cuts and restores what is due by the plan.
+void FaultEndpoint::keep_schedule() {
+  if (schedule_.empty()) return;
+  const uint64_t elapsed_ns = now_ns() - began_ns_;
+  for (Cutting& cutting : schedule_) {
+    Peer& peer = peers_[size_t(cutting.plan.peer)];
+    if (!cutting.has_begun && elapsed_ns >= cutting.plan.from_ns) {
+      cutting.has_begun = true;
+      cut_now(peer, cutting.plan.how);
+    }
+    if (!cutting.is_over && elapsed_ns >= cutting.plan.until_ns) {
+      cutting.is_over = true;
+      restore_now(peer);
+    }
+  }
 }
 
 uint64_t FaultEndpoint::count_all() const {
@@ -109,6 +134,7 @@ NetPost FaultEndpoint::post(const Post& wanted) {
   const std::lock_guard lock(mutex_);
   if (failed_ || aborted_.load(std::memory_order_relaxed)) return NetPost::kFailed;
   if (!regions_.accepts(wanted.put, int(peers_.size()), wanted.value.has_value())) return NetPost::kFailed;
+  keep_schedule();
   Peer& peer = peers_[size_t(wanted.put.peer)];
   if (peer.cut != Cut::kNone) {
     counted(Fault::kCut);
@@ -279,6 +305,7 @@ bool FaultEndpoint::progress() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock) return false;
   count_help();
+  keep_schedule();
   const bool sent = send_all();
   return inner_->progress() || sent;
 }

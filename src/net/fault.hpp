@@ -76,6 +76,9 @@ class FaultEndpoint final : public NetEndpoint {
     uint64_t delay_ns, where;
   };
 
+  void cut_now(Peer& peer, Cut how);
+  void restore_now(Peer& peer);
+  void keep_schedule();
   NetPost post(const Post& wanted);
   Fate draw();
   void add_damaged(std::vector<Post>& pieces, const Post& wanted, const Fate& fate);
@@ -92,12 +95,18 @@ class FaultEndpoint final : public NetEndpoint {
   const FaultPlan plan_;
   const int rank_;
   const bool ordered_puts_;
+  const uint64_t began_ns_ = now_ns();
   std::array<std::atomic<uint64_t>, kNumFaults> counts_{};
   std::atomic<bool> aborted_{false};
 
   mutable std::mutex mutex_;  // of what follows
   std::mt19937_64 random_;
   std::vector<Peer> peers_;
+  struct Cutting {
+    FaultPlan::CutPeer plan;
+    bool has_begun = false, is_over = false;
+  };
+  std::vector<Cutting> schedule_;
   RegionTable regions_;
   bool failed_ = false;  // the plugin's endpoint refused what this one had taken
 };

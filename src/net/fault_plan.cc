@@ -44,12 +44,23 @@ bool parse_delay(const std::string& value, FaultPlan& plan) {
   return true;
 }
 
-// "2" or "2:silent".
+// "2" or "2:silent", from the start on, or with "@100ms" from then on, or with "@100ms-2s" until then.
 bool parse_cut(const std::string& value, FaultPlan& plan) {
-  const size_t colon = value.find(':');
-  const auto peer = parse_number(value.substr(0, colon), 0, kMaxRank);
-  if (!peer || (colon != std::string::npos && value.substr(colon) != ":silent")) return false;
-  plan.cut.push_back({int(*peer), colon == std::string::npos ? Cut::kRefuse : Cut::kSilent});
+  const size_t at = std::min(value.find('@'), value.size());
+  const std::string who = value.substr(0, at);
+  const size_t colon = std::min(who.find(':'), who.size());
+  const auto peer = parse_number(who.substr(0, colon), 0, kMaxRank);
+  if (!peer || (colon < who.size() && who.substr(colon) != ":silent")) return false;
+  FaultPlan::CutPeer cut{int(*peer), colon == who.size() ? Cut::kRefuse : Cut::kSilent};
+  if (at < value.size()) {
+    const size_t dash = std::min(value.find('-', at), value.size());
+    const auto from = parse_time(value.substr(at + 1, dash - at - 1));
+    const auto until = dash == value.size() ? std::optional(cut.until_ns) : parse_time(value.substr(dash + 1));
+    if (!from || !until || *until <= *from) return false;
+    cut.from_ns = *from;
+    cut.until_ns = *until;
+  }
+  plan.cut.push_back(cut);
   return true;
 }
 
@@ -90,7 +101,7 @@ Result<FaultPlan> FaultPlan::parse(const std::string& list) {
       return Status::invalid_argument(
           text("network fault '", item, again ? "' comes twice" : "' is malformed",
                "; allowed, each once: seed=NUMBER; drop, duplicate, reorder, truncate, flip=PROBABILITY (0 to 1); "
-               "delay=PROBABILITY[:TIME] with us, ms or s, up to 60s; and cut=RANK[:silent]"));
+               "delay=PROBABILITY[:TIME] with us, ms or s, up to 60s; and cut=RANK[:silent][@FROM[-UNTIL]], times as above"));
     }
     begin = end + 1;
   }

@@ -33,10 +33,12 @@ struct FaultPlan {
   struct CutPeer {
     int peer;
     Cut how;
+    uint64_t from_ns = 0;                 // since the endpoint was made
+    uint64_t until_ns = ~uint64_t{0};  // then it is restored
   };
-  std::vector<CutPeer> cut{};  // cut off from the start
+  std::vector<CutPeer> cut{};
 
-  // "seed=1,flip=0.01,drop=0.001,delay=0.05:2ms,duplicate=0.01,truncate=0.01,reorder=0.05,cut=2,cut=3:silent"
+  // "seed=1,flip=0.01,drop=0.001,delay=0.05:2ms,duplicate=0.01,truncate=0.01,reorder=0.05,cut=2,cut=3:silent@100ms-2s"
   static Result<FaultPlan> parse(const std::string& list);
 };
 

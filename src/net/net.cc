@@ -57,9 +57,9 @@ Result<std::optional<FaultPlan>> faults_wanted(const NetDecorations& wanted, int
     plan = parsed.value();
   }
   if (!plan) return plan;
-  for (const auto& [peer, how] : plan->cut) {
-    if (peer < 0 || peer >= num_ranks) {
-      return Status::invalid_argument(text("SWITCHYARD_NET_FAULTS: cut=", peer, ", but ranks are 0..", num_ranks - 1));
+  for (const FaultPlan::CutPeer& cut : plan->cut) {
+    if (cut.peer < 0 || cut.peer >= num_ranks) {
+      return Status::invalid_argument(text("SWITCHYARD_NET_FAULTS: cut=", cut.peer, ", but ranks are 0..", num_ranks - 1));
     }
   }
   return plan;

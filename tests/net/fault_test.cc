@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 TEST(FaultPlan, IsReadFromAList) {
   const auto plan = FaultPlan::parse(
       "seed=18446744073709551615,flip=0.01,drop=1,delay=0.05:2ms,duplicate=0,truncate=1e-3,reorder=.5,cut=2,cut=3:"
-      "silent");
+      "silent,cut=4@100ms,cut=5:silent@5us-2s");
   ASSERT_TRUE(plan.ok()) << plan.status().to_string();
   const FaultPlan& p = plan.value();
   EXPECT_EQ(p.seed, ~uint64_t{0});
@@ -32,11 +32,19 @@ TEST(FaultPlan, IsReadFromAList) {
   EXPECT_EQ(p.duplicate, 0);
   EXPECT_EQ(p.truncate, 0.001);
   EXPECT_EQ(p.reorder, 0.5);
-  ASSERT_EQ(p.cut.size(), 2u);
+  ASSERT_EQ(p.cut.size(), 4u);
   EXPECT_EQ(p.cut[0].peer, 2);
   EXPECT_EQ(p.cut[0].how, Cut::kRefuse);
   EXPECT_EQ(p.cut[1].peer, 3);
   EXPECT_EQ(p.cut[1].how, Cut::kSilent);
+  EXPECT_EQ(p.cut[1].from_ns, 0u);
+  EXPECT_EQ(p.cut[2].how, Cut::kRefuse);
+  EXPECT_EQ(p.cut[2].from_ns, 100 * kMillisecond);
+  EXPECT_EQ(p.cut[2].until_ns, ~uint64_t{0});
+  EXPECT_EQ(p.cut[3].peer, 5);
+  EXPECT_EQ(p.cut[3].how, Cut::kSilent);
+  EXPECT_EQ(p.cut[3].from_ns, 5'000u);
+  EXPECT_EQ(p.cut[3].until_ns, 2 * kSecond);
   EXPECT_EQ(FaultPlan::parse("delay=1:700us").value().max_delay_ns, 700'000u);
   EXPECT_EQ(FaultPlan::parse("delay=1:60s").value().max_delay_ns, 60 * kSecond);
   EXPECT_EQ(FaultPlan::parse("delay=1").value().max_delay_ns, kMillisecond);
@@ -65,6 +73,11 @@ TEST(FaultPlan, RefusesWhatItDoesNotKnowAndSaysWhichItem) {
                           "cut=-1",
                           "cut=1048577",
                           "cut=1:loud",
+                          "cut=1@",
+                          "cut=1@5",
+                          "cut=1@5ms-",
+                          "cut=1@5ms-5ms",
+                          "cut=1@5ms:silent",
                           "Flip=0.1"}) {
     const auto plan = FaultPlan::parse(bad);
     ASSERT_FALSE(plan.ok()) << bad;
@@ -299,6 +312,25 @@ TEST(Faults, APeerThatIsCutRefusesOrSwallowsUntilItIsRestored) {
   EXPECT_EQ(f.put(0, 8, 1), NetPost::kPosted);
   EXPECT_EQ(f.signal(), 2u);
   EXPECT_EQ(f.net.count(Fault::kCut), 3u);
+}
+
+TEST(Faults, CutsAndRestoresByThePlan) {
+  Faulty f({.cut = {{1, Cut::kSilent, 0, kSecond}, {2, Cut::kRefuse, kSecond / 10}}});
+  EXPECT_EQ(f.put(0, 8, 1), NetPost::kPosted);
+  EXPECT_EQ(f.net.flush(), NetPost::kBusy) << "it was swallowed";
+  const auto put_until = [&](int peer, NetPost wanted) {
+    return wait_until([&] { return f.put(0, 8, 1, peer) == wanted; }, Deadline::after_ns(10 * kSecond));
+  };
+  EXPECT_EQ(put_until(2, NetPost::kFailed), WaitResult::kReady);
+  EXPECT_FALSE(f.net.usable(2));
+  const auto restored = [&] {
+    f.net.progress();
+    return f.net.flush() == NetPost::kPosted;
+  };
+  EXPECT_EQ(wait_until(restored, Deadline::after_ns(10 * kSecond)), WaitResult::kReady);
+  const uint64_t num_signals = f.signal();
+  EXPECT_EQ(f.put(0, 8, 1), NetPost::kPosted);
+  EXPECT_EQ(f.signal(), num_signals + 1);
 }
 
 TEST(Faults, WhatIsTakenWhileTheNetworkHasNoRoomGoesInOrderAndOnce) {
