@@ -82,6 +82,7 @@ WindowView Communicator::view(const Window& window) const {
 }
 
 Result<void*> Communicator::allocate_owned(size_t num_bytes) {
+  owned_.reserve(owned_.size() + 1);
   SWITCHYARD_ASSIGN(void* memory, runtime_.allocate(num_bytes));
   owned_.push_back(memory);
   return memory;
