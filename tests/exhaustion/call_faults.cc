@@ -133,7 +133,8 @@ int listen(int fd, int backlog) noexcept { SWITCHYARD_REPLACED(kListen, -1, list
 int connect(int fd, const sockaddr* address, socklen_t size) {
   static auto* const next = switchyard::testing::real(&connect, "connect");
   const int error = switchyard::testing::fault_at(switchyard::testing::Call::kConnect);
-  if (error == 0) return next(fd, address, size);
+  const bool waits = !switchyard::testing::is_in_libfabric(__builtin_return_address(0));
+  if (error == 0 || (error == EINTR && !waits)) return next(fd, address, size);
   // A signal does not stop a connection of TCP from being made.
   if (error == EINTR && address->sa_family != AF_UNIX) next(fd, address, size);
   errno = error;
