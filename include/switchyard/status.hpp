@@ -5,9 +5,13 @@
 // ERRORS     a message names who (rank, peer), what (operation, argument) and what to do or what is allowed.
 //            The C API turns a Status into an ncclResult_t plus a thread-local message, the C++ face throws
 //            switchyard::Error, Python raises a typed exception. Nothing below those faces throws on purpose.
+//            Where operator new fails, std::bad_alloc passes through and leaves the C++ face as it is; the C API and the
+//            library's threads make a Status of it. Neither a Status nor text() throws: where there is no memory for a message,
+//            they say so instead.
 #pragma once
 #include <cassert>
 #include <memory>
+#include <new>
 #include <optional>
 #include <sstream>
 #include <stdexcept>
@@ -32,24 +36,29 @@ const char* code_name(Code code);
 
 // Joins its arguments into one string, for error messages: text("top-k is ", k, ", allowed 1..", kMaxTopk). Cold, as are the
 // makers of errors below: what leads to them is kept out of the way of calls that succeed.
+// Never throws for want of memory: "out of memory" needs none.
 template <class... Parts>
 [[gnu::cold]] std::string text(const Parts&... parts) {
-  std::ostringstream out;
-  (out << ... << parts);
-  return out.str();
+  try {
+    std::ostringstream out;
+    (out << ... << parts);
+    if (out) return out.str();
+  } catch (const std::bad_alloc&) {
+  }
+  return "out of memory";
 }
 
 // A pointer, null for success: what a call that succeeds carries around is one word.
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  [[gnu::cold]] Status(Code code, std::string message);
+  [[gnu::cold]] Status(Code code, std::string message) noexcept;
   Status(Status&&) noexcept = default;
   Status& operator=(Status&&) noexcept = default;
-  Status(const Status& other) {
+  Status(const Status& other) noexcept {
     if (!other.ok()) copy_failure(other);
   }
-  Status& operator=(const Status& other) {
+  Status& operator=(const Status& other) noexcept {
     if (this != &other) failure_ = std::move(Status(other).failure_);
     return *this;
   }
@@ -62,6 +71,8 @@ class [[nodiscard]] Status {
   [[gnu::cold]] static Status invalid_argument(std::string message) { return {Code::kInvalidArgument, std::move(message)}; }
   [[gnu::cold]] static Status invalid_usage(std::string message) { return {Code::kInvalidUsage, std::move(message)}; }
   [[gnu::cold]] static Status remote(std::string message) { return {Code::kRemoteError, std::move(message)}; }
+  // kSystemError; needs no memory.
+  [[gnu::cold]] static Status out_of_memory() noexcept;
 
   bool ok() const { return failure_ == nullptr; }
   Code code() const { return failure_ == nullptr ? Code::kOk : failure_->code; }
@@ -74,8 +85,12 @@ class [[nodiscard]] Status {
     Code code;
     std::string message;
   };
-  [[gnu::cold]] void copy_failure(const Status& other);
-  std::unique_ptr<const Failure> failure_;
+  struct Delete {
+    [[gnu::cold]] void operator()(const Failure* failure) const;
+  };
+  static const Failure& no_memory();
+  [[gnu::cold]] void copy_failure(const Status& other) noexcept;
+  std::unique_ptr<const Failure, Delete> failure_;
 };
 
 // A value or the Status that says why there is none.

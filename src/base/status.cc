@@ -1,6 +1,7 @@
 #include "switchyard/status.hpp"
 
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
 
 namespace switchyard {
@@ -19,11 +20,37 @@ const char* code_name(Code code) {
   return "unknown";
 }
 
-Status::Status(Code code, std::string message) {
-  if (code != Code::kOk) failure_.reset(new Failure{code, std::move(message)});
+// The one failure that all share who have no memory for their own. Its message is so short that it lies inside the string.
+const Status::Failure& Status::no_memory() {
+  alignas(Failure) static std::byte place[sizeof(Failure)];  // never destroyed: threads may fail while the process exits
+  static const Failure& failure = *new (place) Failure{Code::kSystemError, "out of memory"};
+  return failure;
 }
 
-void Status::copy_failure(const Status& other) { failure_.reset(new Failure(*other.failure_)); }
+void Status::Delete::operator()(const Failure* failure) const {
+  if (failure != &no_memory()) delete failure;
+}
+
+Status Status::out_of_memory() noexcept {
+  Status status;
+  status.failure_.reset(&no_memory());
+  return status;
+}
+
+Status::Status(Code code, std::string message) noexcept {
+  if (code == Code::kOk) return;
+  const Failure* const failure = new (std::nothrow) Failure{code, std::move(message)};
+  failure_.reset(failure == nullptr ? &no_memory() : failure);
+}
+
+void Status::copy_failure(const Status& other) noexcept {
+  failure_.reset(&no_memory());
+  if (other.failure_.get() == &no_memory()) return;
+  try {
+    failure_.reset(new Failure(*other.failure_));
+  } catch (const std::bad_alloc&) {
+  }
+}
 
 const std::string& Status::message() const {
   static const std::string& none = *new std::string;
@@ -32,11 +59,11 @@ const std::string& Status::message() const {
 
 Status Status::system_error(std::string message) {
   const int error = errno;
-  return {Code::kSystemError, message + ": " + std::strerror(error)};
+  return {Code::kSystemError, text(message, ": ", std::strerror(error))};
 }
 
 std::string Status::to_string() const {
-  return ok() ? code_name(code()) : std::string(code_name(code())) + ": " + message();
+  return ok() ? code_name(code()) : text(code_name(code()), ": ", message());
 }
 
 }  // namespace switchyard

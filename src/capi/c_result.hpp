@@ -1,9 +1,9 @@
 // How a C function of ours ends: a Status becomes an ncclResult_t and a message for ncclGetLastError(); nothing is ever
 // thrown across the C boundary.
 #pragma once
-#include <exception>
-#include <new>
+#include <utility>
 
+#include "base/guarded.hpp"
 #include "base/log.hpp"
 #include "host/nccl.h"
 #include "switchyard/status.hpp"
@@ -11,12 +11,12 @@
 namespace switchyard::capi {
 
 // The message behind ncclGetLastError() of this thread.
-void set_last_error(const std::string& message);
+void set_last_error(std::string message);
 const char* last_error();
 
 inline ncclResult_t finish(const char* function, const Status& status) {
   if (status.ok()) return ncclSuccess;
-  set_last_error(std::string(function) + ": " + status.to_string());
+  set_last_error(text(function, ": ", status.to_string()));
   log(LogLevel::kInfo, last_error());
   return ncclResult_t(int(status.code()));
 }
@@ -24,13 +24,7 @@ inline ncclResult_t finish(const char* function, const Status& status) {
 // Runs the body of a C function, which returns a Status.
 template <class Body>
 ncclResult_t guarded(const char* function, Body&& body) noexcept {
-  try {
-    return finish(function, body());
-  } catch (const std::bad_alloc&) {
-    return finish(function, Status(Code::kSystemError, "out of memory"));
-  } catch (const std::exception& error) {
-    return finish(function, Status::internal(error.what()));
-  }
+  return finish(function, switchyard::guarded(std::forward<Body>(body)));
 }
 
 }  // namespace switchyard::capi

@@ -193,7 +193,9 @@ cudaError_t cudaGetDevice(int* device) {
 cudaError_t cudaSetDeviceFlags(unsigned int) { return cudaSuccess; }
 
 cudaError_t cudaDeviceSynchronize(void) {
-  return report(Device::current().synchronize(Deadline::never()), "cudaDeviceSynchronize", cudaErrorLaunchFailure);
+  return host_cuda::guarded("cudaDeviceSynchronize", [] {
+    return report(Device::current().synchronize(Deadline::never()), "cudaDeviceSynchronize", cudaErrorLaunchFailure);
+  });
 }
 
 cudaError_t cudaDeviceReset(void) { return cudaDeviceSynchronize(); }

@@ -1,5 +1,6 @@
 // What the files behind the host flavour's CUDA names share: error codes and handles.
 #pragma once
+#include "base/guarded.hpp"
 #include "host/cuda_runtime.h"
 #include "switchyard/status.hpp"
 
@@ -9,6 +10,13 @@ namespace switchyard::host_cuda {
 cudaError_t report(cudaError_t code);
 // The same for a Status: `code` where it is not ok. Logs the reason, which a code cannot carry.
 cudaError_t report(const Status& status, const char* call, cudaError_t code);
+// Runs the body of a C function that needs memory. Nothing is ever thrown across the C boundary.
+template <class Body>
+cudaError_t guarded(const char* call, Body&& body) noexcept {
+  cudaError_t result = cudaErrorUnknown;
+  const Status ran = switchyard::guarded([&] { result = body(); });
+  return ran.ok() ? result : report(ran, call, cudaErrorMemoryAllocation);
+}
 
 // The runtime's three spellings of the default stream are one here.
 inline const void* stream_handle(cudaStream_t stream) {

@@ -13,6 +13,7 @@
 #include "platform/host/memory.hpp"
 
 using namespace switchyard;
+using host_cuda::guarded;
 using host_cuda::report;
 using host_cuda::stream_handle;
 
@@ -27,10 +28,12 @@ cudaError_t allocate(void** pointer, size_t num_bytes, Kind kind, const char* ca
   if (pointer == nullptr) return report(cudaErrorInvalidValue);
   *pointer = nullptr;
   if (num_bytes == 0) return cudaSuccess;
-  auto memory = DeviceMemory::instance().allocate(num_bytes, kind, Device::current().ordinal());
-  if (!memory.ok()) return report(memory.status(), call, cudaErrorMemoryAllocation);
-  *pointer = memory.value();
-  return cudaSuccess;
+  return guarded(call, [&] {
+    auto memory = DeviceMemory::instance().allocate(num_bytes, kind, Device::current().ordinal());
+    if (!memory.ok()) return report(memory.status(), call, cudaErrorMemoryAllocation);
+    *pointer = memory.value();
+    return cudaSuccess;
+  });
 }
 
 // As CUDA does, waits for the device that the memory belongs to: an operation that still uses it must not lose it.
@@ -38,7 +41,8 @@ cudaError_t release(void* pointer, Kind kind, const char* call) {
   if (pointer == nullptr) return cudaSuccess;
   const auto found = DeviceMemory::instance().find(pointer);
   if (!found || found->base != pointer || found->kind != kind) return report(cudaErrorInvalidValue);
-  const Status waited = Device::find(found->device_ordinal)->synchronize(Deadline::never());
+  const Status waited =
+      switchyard::guarded([&] { return Device::find(found->device_ordinal)->synchronize(Deadline::never()); });
   const cudaError_t freed = report(DeviceMemory::instance().free(pointer), call, cudaErrorInvalidValue);
   return waited.ok() ? freed : report(waited, call, cudaErrorLaunchFailure);
 }
@@ -96,27 +100,33 @@ cudaError_t cudaMallocManaged(void** devPtr, size_t size, unsigned int) {
 }
 
 cudaError_t cudaMallocAsync(void** devPtr, size_t size, cudaStream_t stream) {
-  // Memory that is there before its turn in the stream is there at its turn.
-  const auto found = Device::find_stream(stream_handle(stream));
-  if (!found.ok()) return report(found.status(), "cudaMallocAsync", cudaErrorInvalidResourceHandle);
-  return allocate(devPtr, size, Kind::kDevice, "cudaMallocAsync");
+  return guarded("cudaMallocAsync", [&]() -> cudaError_t {
+    // Memory that is there before its turn in the stream is there at its turn.
+    const auto found = Device::find_stream(stream_handle(stream));
+    if (!found.ok()) return report(found.status(), "cudaMallocAsync", cudaErrorInvalidResourceHandle);
+    return allocate(devPtr, size, Kind::kDevice, "cudaMallocAsync");
+  });
 }
 
 cudaError_t cudaFreeAsync(void* devPtr, cudaStream_t stream) {
-  if (devPtr == nullptr) return cudaSuccess;
-  const auto found = DeviceMemory::instance().find(devPtr);
-  if (!found || found->base != devPtr || found->kind != Kind::kDevice) return report(cudaErrorInvalidValue);
-  const auto free_it = [devPtr](Stream& self) {
-    if (Status freed = DeviceMemory::instance().free(devPtr); !freed.ok()) self.fail(std::move(freed));
-  };
-  return post(stream, free_it, false, "cudaFreeAsync");
+  return guarded("cudaFreeAsync", [&]() -> cudaError_t {
+    if (devPtr == nullptr) return cudaSuccess;
+    const auto found = DeviceMemory::instance().find(devPtr);
+    if (!found || found->base != devPtr || found->kind != Kind::kDevice) return report(cudaErrorInvalidValue);
+    const auto free_it = [devPtr](Stream& self) {
+      if (Status freed = DeviceMemory::instance().free(devPtr); !freed.ok()) self.fail(std::move(freed));
+    };
+    return post(stream, free_it, false, "cudaFreeAsync");
+  });
 }
 
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
-  if (free == nullptr || total == nullptr) return report(cudaErrorInvalidValue);
-  *free = available_memory_bytes();
-  *total = host_cuda::total_memory_bytes();
-  return cudaSuccess;
+  return guarded("cudaMemGetInfo", [&]() -> cudaError_t {
+    if (free == nullptr || total == nullptr) return report(cudaErrorInvalidValue);
+    *free = available_memory_bytes();
+    *total = host_cuda::total_memory_bytes();
+    return cudaSuccess;
+  });
 }
 
 cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes* attributes, const void* ptr) {
@@ -134,38 +144,46 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes* attributes, c
 }
 
 cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t count, enum cudaMemcpyKind kind, cudaStream_t stream) {
-  if (const cudaError_t error = check_copy(dst, src, count, kind); error != cudaSuccess) return report(error);
-  if (count == 0) return cudaSuccess;
-  const bool pageable_src = is_pageable(src), pageable_dst = is_pageable(dst);
-  if (pageable_src && !pageable_dst && count <= kMaxStagedBytes) {
-    std::unique_ptr<char[]> staged(new (std::nothrow) char[count]);
-    if (!staged) return report(cudaErrorMemoryAllocation);
-    std::memcpy(staged.get(), src, count);
-    auto copy = [dst, count, staged = std::move(staged)] { std::memcpy(dst, staged.get(), count); };
-    return post(stream, std::move(copy), false, "cudaMemcpyAsync");
-  }
-  return post(stream, [=] { std::memcpy(dst, src, count); }, pageable_src || pageable_dst, "cudaMemcpyAsync");
+  return guarded("cudaMemcpyAsync", [&]() -> cudaError_t {
+    if (const cudaError_t error = check_copy(dst, src, count, kind); error != cudaSuccess) return report(error);
+    if (count == 0) return cudaSuccess;
+    const bool pageable_src = is_pageable(src), pageable_dst = is_pageable(dst);
+    if (pageable_src && !pageable_dst && count <= kMaxStagedBytes) {
+      std::unique_ptr<char[]> staged(new (std::nothrow) char[count]);
+      if (!staged) return report(cudaErrorMemoryAllocation);
+      std::memcpy(staged.get(), src, count);
+      auto copy = [dst, count, staged = std::move(staged)] { std::memcpy(dst, staged.get(), count); };
+      return post(stream, std::move(copy), false, "cudaMemcpyAsync");
+    }
+    return post(stream, [=] { std::memcpy(dst, src, count); }, pageable_src || pageable_dst, "cudaMemcpyAsync");
+  });
 }
 
 cudaError_t cudaMemcpy(void* dst, const void* src, size_t count, enum cudaMemcpyKind kind) {
-  if (const cudaError_t error = check_copy(dst, src, count, kind); error != cudaSuccess) return report(error);
-  // In the order of the default stream, but on this thread: it would only wait for a worker to do the same.
-  if (const cudaError_t waited = cudaStreamSynchronize(nullptr); waited != cudaSuccess) return waited;
-  if (count != 0) std::memcpy(dst, src, count);
-  return cudaSuccess;
+  return guarded("cudaMemcpy", [&]() -> cudaError_t {
+    if (const cudaError_t error = check_copy(dst, src, count, kind); error != cudaSuccess) return report(error);
+    // In the order of the default stream, but on this thread: it would only wait for a worker to do the same.
+    if (const cudaError_t waited = cudaStreamSynchronize(nullptr); waited != cudaSuccess) return waited;
+    if (count != 0) std::memcpy(dst, src, count);
+    return cudaSuccess;
+  });
 }
 
 cudaError_t cudaMemsetAsync(void* devPtr, int value, size_t count, cudaStream_t stream) {
-  if (devPtr == nullptr && count != 0) return report(cudaErrorInvalidValue);
-  if (count == 0) return cudaSuccess;
-  return post(stream, [=] { std::memset(devPtr, value, count); }, false, "cudaMemsetAsync");
+  return guarded("cudaMemsetAsync", [&]() -> cudaError_t {
+    if (devPtr == nullptr && count != 0) return report(cudaErrorInvalidValue);
+    if (count == 0) return cudaSuccess;
+    return post(stream, [=] { std::memset(devPtr, value, count); }, false, "cudaMemsetAsync");
+  });
 }
 
 cudaError_t cudaMemset(void* devPtr, int value, size_t count) {
-  if (devPtr == nullptr && count != 0) return report(cudaErrorInvalidValue);
-  if (const cudaError_t waited = cudaStreamSynchronize(nullptr); waited != cudaSuccess) return waited;
-  if (count != 0) std::memset(devPtr, value, count);
-  return cudaSuccess;
+  return guarded("cudaMemset", [&]() -> cudaError_t {
+    if (devPtr == nullptr && count != 0) return report(cudaErrorInvalidValue);
+    if (const cudaError_t waited = cudaStreamSynchronize(nullptr); waited != cudaSuccess) return waited;
+    if (count != 0) std::memset(devPtr, value, count);
+    return cudaSuccess;
+  });
 }
 
 }  // extern "C"

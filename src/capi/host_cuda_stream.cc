@@ -8,6 +8,7 @@
 #include "platform/host/event.hpp"
 
 using namespace switchyard;
+using host_cuda::guarded;
 using host_cuda::report;
 using host_cuda::stream_handle;
 
@@ -66,12 +67,14 @@ cudaError_t report_once(Stream& stream, const char* call) {
 extern "C" {
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* pStream, unsigned int flags) {
-  if (pStream == nullptr || (flags & ~unsigned(cudaStreamNonBlocking)) != 0) return report(cudaErrorInvalidValue);
-  const bool blocking = (flags & cudaStreamNonBlocking) == 0;
-  auto stream = Device::current().create_stream(blocking ? StreamOrder::kBlocking : StreamOrder::kNonBlocking);
-  if (!stream.ok()) return report(stream.status(), "cudaStreamCreate", cudaErrorOperatingSystem);
-  *pStream = reinterpret_cast<cudaStream_t>(stream.value());
-  return cudaSuccess;
+  return guarded("cudaStreamCreateWithFlags", [&]() -> cudaError_t {
+    if (pStream == nullptr || (flags & ~unsigned(cudaStreamNonBlocking)) != 0) return report(cudaErrorInvalidValue);
+    const bool blocking = (flags & cudaStreamNonBlocking) == 0;
+    auto stream = Device::current().create_stream(blocking ? StreamOrder::kBlocking : StreamOrder::kNonBlocking);
+    if (!stream.ok()) return report(stream.status(), "cudaStreamCreate", cudaErrorOperatingSystem);
+    *pStream = reinterpret_cast<cudaStream_t>(stream.value());
+    return cudaSuccess;
+  });
 }
 
 cudaError_t cudaStreamCreate(cudaStream_t* pStream) { return cudaStreamCreateWithFlags(pStream, cudaStreamDefault); }
@@ -81,37 +84,47 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* pStream, unsigned int fla
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  return report(Device::destroy_stream(stream_handle(stream)), "cudaStreamDestroy", cudaErrorInvalidResourceHandle);
+  return guarded("cudaStreamDestroy", [&]() -> cudaError_t {
+    return report(Device::destroy_stream(stream_handle(stream)), "cudaStreamDestroy", cudaErrorInvalidResourceHandle);
+  });
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  auto found = find_to_await(stream);
-  if (!found.ok()) return report(found.status(), "cudaStreamSynchronize", cudaErrorInvalidResourceHandle);
-  if (found.value()->on_worker()) return report(cudaErrorNotPermitted);
-  static_cast<void>(found.value()->synchronize(Deadline::never()));  // its only error left is the sticky one
-  return report_once(*found.value(), "cudaStreamSynchronize");
+  return guarded("cudaStreamSynchronize", [&]() -> cudaError_t {
+    auto found = find_to_await(stream);
+    if (!found.ok()) return report(found.status(), "cudaStreamSynchronize", cudaErrorInvalidResourceHandle);
+    if (found.value()->on_worker()) return report(cudaErrorNotPermitted);
+    static_cast<void>(found.value()->synchronize(Deadline::never()));  // its only error left is the sticky one
+    return report_once(*found.value(), "cudaStreamSynchronize");
+  });
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
-  auto found = find_to_await(stream);
-  if (!found.ok()) return report(found.status(), "cudaStreamQuery", cudaErrorInvalidResourceHandle);
-  return found.value()->idle() ? report_once(*found.value(), "cudaStreamQuery") : cudaErrorNotReady;
+  return guarded("cudaStreamQuery", [&]() -> cudaError_t {
+    auto found = find_to_await(stream);
+    if (!found.ok()) return report(found.status(), "cudaStreamQuery", cudaErrorInvalidResourceHandle);
+    return found.value()->idle() ? report_once(*found.value(), "cudaStreamQuery") : cudaErrorNotReady;
+  });
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int flags) {
-  const EventPtr awaited = find_event(event);
-  auto found = Device::stream_for_post(stream_handle(stream));
-  if (!awaited || !found.ok()) return report(cudaErrorInvalidResourceHandle);
-  if (flags != cudaEventWaitDefault) return report(cudaErrorInvalidValue);
-  return report(found.value()->wait(awaited->event), "cudaStreamWaitEvent", cudaErrorLaunchOutOfResources);
+  return guarded("cudaStreamWaitEvent", [&]() -> cudaError_t {
+    const EventPtr awaited = find_event(event);
+    auto found = Device::stream_for_post(stream_handle(stream));
+    if (!awaited || !found.ok()) return report(cudaErrorInvalidResourceHandle);
+    if (flags != cudaEventWaitDefault) return report(cudaErrorInvalidValue);
+    return report(found.value()->wait(awaited->event), "cudaStreamWaitEvent", cudaErrorLaunchOutOfResources);
+  });
 }
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void* userData) {
-  if (fn == nullptr) return report(cudaErrorInvalidValue);
-  auto found = Device::stream_for_post(stream_handle(stream));
-  if (!found.ok()) return report(found.status(), "cudaLaunchHostFunc", cudaErrorInvalidResourceHandle);
-  return report(found.value()->post([fn, userData] { fn(userData); }), "cudaLaunchHostFunc",
-                cudaErrorLaunchOutOfResources);
+  return guarded("cudaLaunchHostFunc", [&]() -> cudaError_t {
+    if (fn == nullptr) return report(cudaErrorInvalidValue);
+    auto found = Device::stream_for_post(stream_handle(stream));
+    if (!found.ok()) return report(found.status(), "cudaLaunchHostFunc", cudaErrorInvalidResourceHandle);
+    return report(found.value()->post([fn, userData] { fn(userData); }), "cudaLaunchHostFunc",
+                  cudaErrorLaunchOutOfResources);
+  });
 }
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t, enum cudaStreamCaptureMode) { return report(cudaErrorNotSupported); }
@@ -139,13 +152,15 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t) { return report(cudaErrorNotSu
 cudaError_t cudaGraphDestroy(cudaGraph_t) { return report(cudaErrorNotSupported); }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int flags) {
-  constexpr unsigned int kKnown = cudaEventBlockingSync | cudaEventDisableTiming | cudaEventInterprocess;
-  if (event == nullptr || (flags & ~kKnown) != 0) return report(cudaErrorInvalidValue);
-  if ((flags & cudaEventInterprocess) != 0) return report(cudaErrorNotSupported);
-  auto created = std::make_shared<TimedEvent>();
-  created->has_time = (flags & cudaEventDisableTiming) == 0;
-  *event = EventTable::instance().add(std::move(created));
-  return cudaSuccess;
+  return guarded("cudaEventCreateWithFlags", [&]() -> cudaError_t {
+    constexpr unsigned int kKnown = cudaEventBlockingSync | cudaEventDisableTiming | cudaEventInterprocess;
+    if (event == nullptr || (flags & ~kKnown) != 0) return report(cudaErrorInvalidValue);
+    if ((flags & cudaEventInterprocess) != 0) return report(cudaErrorNotSupported);
+    auto created = std::make_shared<TimedEvent>();
+    created->has_time = (flags & cudaEventDisableTiming) == 0;
+    *event = EventTable::instance().add(std::move(created));
+    return cudaSuccess;
+  });
 }
 
 cudaError_t cudaEventCreate(cudaEvent_t* event) { return cudaEventCreateWithFlags(event, cudaEventDefault); }
@@ -155,10 +170,12 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  const EventPtr recorded = find_event(event);
-  auto found = Device::stream_for_post(stream_handle(stream));
-  if (!recorded || !found.ok()) return report(cudaErrorInvalidResourceHandle);
-  return report(recorded->event.record(*found.value()), "cudaEventRecord", cudaErrorLaunchOutOfResources);
+  return guarded("cudaEventRecord", [&]() -> cudaError_t {
+    const EventPtr recorded = find_event(event);
+    auto found = Device::stream_for_post(stream_handle(stream));
+    if (!recorded || !found.ok()) return report(cudaErrorInvalidResourceHandle);
+    return report(recorded->event.record(*found.value()), "cudaEventRecord", cudaErrorLaunchOutOfResources);
+  });
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
@@ -168,22 +185,26 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  const EventPtr found = find_event(event);
-  if (!found) return report(cudaErrorInvalidResourceHandle);
-  return report(found->event.synchronize(Deadline::never()), "cudaEventSynchronize", cudaErrorUnknown);
+  return guarded("cudaEventSynchronize", [&]() -> cudaError_t {
+    const EventPtr found = find_event(event);
+    if (!found) return report(cudaErrorInvalidResourceHandle);
+    return report(found->event.synchronize(Deadline::never()), "cudaEventSynchronize", cudaErrorUnknown);
+  });
 }
 
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEvent_t end) {
-  const EventPtr first = find_event(start), second = find_event(end);
-  if (ms == nullptr) return report(cudaErrorInvalidValue);
-  if (!first || !second || !first->has_time || !second->has_time) return report(cudaErrorInvalidResourceHandle);
-  const auto elapsed = Event::elapsed_ms(first->event, second->event);
-  if (elapsed.ok()) {
-    *ms = elapsed.value();
-    return cudaSuccess;
-  }
-  const bool pending = elapsed.status().code() == Code::kInProgress;
-  return report(elapsed.status(), "cudaEventElapsedTime", pending ? cudaErrorNotReady : cudaErrorInvalidResourceHandle);
+  return guarded("cudaEventElapsedTime", [&]() -> cudaError_t {
+    const EventPtr first = find_event(start), second = find_event(end);
+    if (ms == nullptr) return report(cudaErrorInvalidValue);
+    if (!first || !second || !first->has_time || !second->has_time) return report(cudaErrorInvalidResourceHandle);
+    const auto elapsed = Event::elapsed_ms(first->event, second->event);
+    if (elapsed.ok()) {
+      *ms = elapsed.value();
+      return cudaSuccess;
+    }
+    const bool pending = elapsed.status().code() == Code::kInProgress;
+    return report(elapsed.status(), "cudaEventElapsedTime", pending ? cudaErrorNotReady : cudaErrorInvalidResourceHandle);
+  });
 }
 
 }  // extern "C"

@@ -54,7 +54,7 @@ Status check_unused(ncclComm& comm) {
 
 }  // namespace
 
-void set_last_error(const std::string& message) { t_last_error = message; }
+void set_last_error(std::string message) { t_last_error = std::move(message); }
 const char* last_error() { return t_last_error.c_str(); }
 
 Registry<ncclComm>& live_comms() {
@@ -115,13 +115,20 @@ ncclResult_t ncclCommInitAll(ncclComm_t* comms, int ndev, const int* devlist) {
     SWITCHYARD_TRY(make_id(&id));
     std::vector<Status> results(static_cast<size_t>(ndev));
     std::vector<ncclComm_t> made(static_cast<size_t>(ndev), nullptr);
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < ndev; ++rank) {
-      threads.emplace_back([&, rank] {
-        results[size_t(rank)] = init_rank(&made[size_t(rank)], ndev, id, rank, devlist ? devlist[rank] : rank);
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
+    std::vector<std::jthread> threads;
+    // Where one can't be started, the others miss its rank until their time is up.
+    const Status started = switchyard::guarded([&] {
+      threads.reserve(size_t(ndev));
+      for (int rank = 0; rank < ndev; ++rank) {
+        threads.emplace_back([&, rank] {
+          const int ordinal = devlist ? devlist[rank] : rank;
+          results[size_t(rank)] =
+              switchyard::guarded([&] { return init_rank(&made[size_t(rank)], ndev, id, rank, ordinal); });
+        });
+      }
+    });
+    threads.clear();  // joins
+    if (!started.ok()) results[0] = Status(Code::kSystemError, text("no thread for each rank: ", started.message()));
     for (const Status& result : results) {
       if (result.ok()) continue;
       for (ncclComm_t comm : made) static_cast<void>(live_comms().remove(comm));  // null where it was not made

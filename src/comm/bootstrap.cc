@@ -68,7 +68,7 @@ Result<std::unique_ptr<Bootstrap>> Bootstrap::connect(const UniqueId& id, int ra
   if (!wakeup.valid()) return Status::system_error("no event descriptor for the bootstrap");
   std::unique_ptr<Bootstrap> bootstrap(new Bootstrap(std::move(channel), std::move(wakeup), rank, num_ranks));
   try {
-    bootstrap->thread_ = std::thread([self = bootstrap.get()] { self->serve(); });
+    bootstrap->thread_ = std::thread([self = bootstrap.get()] { self->run(); });
   } catch (const std::system_error& error) {
     return Status(Code::kSystemError, text("no thread for the bootstrap: ", error.what()));
   }
@@ -85,8 +85,8 @@ Bootstrap::~Bootstrap() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
-    post(FrameType::kGoodbye, {});
   }
+  eventfd_write(wakeup_.get(), 1);
   thread_.join();
 }
 
@@ -130,6 +130,27 @@ Status Bootstrap::timed_out(const ExchangeKey& key, const Pending& pending, uint
                              waited_ns / kMillisecond, " ms; ", missing));
 }
 
+// An exchange that the thread may complete, as long as this lives, however that ends. With mutex_ held at both ends.
+class Bootstrap::Underway {
+ public:
+  Underway(std::map<ExchangeKey, Pending*>& all, CommState& comm, const ExchangeKey& key, Pending& pending)
+      : all_(all), comm_(comm), key_(key) {
+    all_[key_] = &pending;
+    comm_.busy = true;
+  }
+  ~Underway() {
+    all_.erase(key_);
+    comm_.busy = false;
+  }
+  Underway(const Underway&) = delete;
+  Underway& operator=(const Underway&) = delete;
+
+ private:
+  std::map<ExchangeKey, Pending*>& all_;
+  CommState& comm_;
+  const ExchangeKey key_;
+};
+
 Result<Blobs> Bootstrap::exchange(uint64_t comm_id, std::span<const int> members, std::span<const std::byte> blob,
                                   Deadline deadline) {
   SWITCHYARD_TRY(check_exchange(members, blob));
@@ -146,17 +167,16 @@ Result<Blobs> Bootstrap::exchange(uint64_t comm_id, std::span<const int> members
   comm.next_sequence++;
   if (members.size() == 1) return Blobs{{blob.begin(), blob.end()}};
 
-  comm.busy = true;
   Pending pending;
   pending.members.assign(members.begin(), members.end());
-  pending_[key] = &pending;
-  post(FrameType::kExchange,
-       ExchangeRequest{key, deadline.remaining_ns(), pending.members, {blob.begin(), blob.end()}}.encode());
-  while (!pending.done && !deadline.expired()) {
-    changed_.wait_for(lock, std::chrono::nanoseconds(std::min(deadline.remaining_ns(), kLongestSleepNs)));
+  {
+    const Underway underway(pending_, comm, key, pending);
+    post(FrameType::kExchange,
+         ExchangeRequest{key, deadline.remaining_ns(), pending.members, {blob.begin(), blob.end()}}.encode());
+    while (!pending.done && !deadline.expired()) {
+      changed_.wait_for(lock, std::chrono::nanoseconds(std::min(deadline.remaining_ns(), kLongestSleepNs)));
+    }
   }
-  pending_.erase(key);
-  comm.busy = false;
   if (!pending.done) pending.status = comm.broken = timed_out(key, pending, now_ns() - begin_ns);
   SWITCHYARD_TRY(pending.status);
   return std::move(pending.blobs);

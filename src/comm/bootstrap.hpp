@@ -104,6 +104,7 @@ class Bootstrap {
     bool busy = false;
     Status broken;  // after a missed deadline
   };
+  class Underway;
   struct Outgoing {
     FrameType type;
     std::vector<std::byte> payload;
@@ -121,6 +122,7 @@ class Bootstrap {
   void complete(ExchangeKey key, const std::function<void(Pending&)>& how);
 
   // The thread
+  void run();
   void serve();
   bool flush_outbox();
   Status receive_frames();

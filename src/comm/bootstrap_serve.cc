@@ -7,9 +7,20 @@
 #include <cerrno>
 
 #include "base/env.hpp"
+#include "base/guarded.hpp"
 #include "comm/bootstrap.hpp"
 
 namespace switchyard {
+
+void Bootstrap::run() {
+  const Status served = guarded([&] { serve(); });
+  if (served.ok()) return;
+  // Whom this does not reach for want of memory, its deadline tells.
+  (void)guarded([&] {
+    break_all(BootstrapEvent::Kind::kCoordinatorLost, -1,
+              Status(served.code(), text("rank ", rank_, " can't serve its connection to the coordinator: ", served.message())));
+  });
+}
 
 void Bootstrap::serve() {
   // False: the owner is leaving, and everything posted before is on its way.
@@ -52,6 +63,7 @@ bool Bootstrap::flush_outbox() {
   const std::lock_guard lock(mutex_);
   for (Outgoing& frame : outbox_) channel_.send(frame.type, std::move(frame.payload));
   outbox_.clear();
+  if (stopping_) channel_.send(FrameType::kGoodbye, std::vector<std::byte>());
   return !stopping_;
 }
 

@@ -270,6 +270,10 @@ Result<Window*> Communicator::register_window(void* memory, size_t num_bytes) {
   context.table = window_table_;
   SWITCHYARD_ASSIGN(std::unique_ptr<Window> window,
                     Window::create(context, ++num_windows_, memory, num_bytes, deadline()));
+  {
+    const std::lock_guard lock(mutex_);
+    windows_.reserve(windows_.size() + 1);
+  }
   if (net_ != nullptr) SWITCHYARD_TRY(net_->register_region(window->id(), memory, num_bytes, deadline()));
   const std::lock_guard lock(mutex_);
   windows_.push_back(std::move(window));

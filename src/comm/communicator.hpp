@@ -51,6 +51,13 @@ class Job {
   std::map<const void*, std::function<void(const BootstrapEvent&)>> listeners_;
 };
 
+// The network as kernels call it themselves.
+struct DirectNet {
+  NetEndpoint* endpoint = nullptr;
+  const uint32_t* abort = nullptr;  // ends a wait for room
+  uint64_t timeout_ns = 0;          // its limit
+};
+
 class Communicator {
  public:
   struct Options {
@@ -82,6 +89,7 @@ class Communicator {
   std::string why_gone(int rank) const;
   uint64_t id() const { return comm_id_; }
   Deadline deadline() const { return Deadline::after_ns(timeout_ns_); }
+  uint64_t timeout_ns() const { return timeout_ns_; }
 
   // Streams of the calling thread are this rank's from now on (pin.hpp); create() does so for its caller.
   void claim_thread() const;
@@ -155,6 +163,7 @@ class Communicator {
   std::unique_ptr<NodeLink> node_link_;
   std::unique_ptr<NetEndpoint> net_;
   std::unique_ptr<Proxy> proxy_;  // uses net_
+  DirectNet direct_net_;
   NetPath net_path_;              // only where ranks span nodes
   std::vector<void*> owned_;          // memory behind device communicators
   std::unique_ptr<Health> health_;

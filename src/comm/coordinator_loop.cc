@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "base/env.hpp"
+#include "base/guarded.hpp"
 #include "base/log.hpp"
 
 namespace switchyard {
@@ -37,14 +38,18 @@ CoordinatorCounters Coordinator::Loop::counters() const {
 }
 
 void Coordinator::Loop::run() {
-  // acquire; pairs with the release in stop()
-  while (!stop_.load(std::memory_order_acquire) && !finished()) {
-    wait_for_events();
-    expire_handshakes();
-    send_heartbeats();
-    for (Announcement& hint : exchanges_.due_hints(now_ns())) announce(std::move(hint));
-    settle();
-  }
+  const Status served = guarded([&] {
+    // acquire; pairs with the release in stop()
+    while (!stop_.load(std::memory_order_acquire) && !finished()) {
+      wait_for_events();
+      expire_handshakes();
+      send_heartbeats();
+      for (Announcement& hint : exchanges_.due_hints(now_ns())) announce(std::move(hint));
+      settle();
+    }
+  });
+  // What is told to some only is worth less than an end that all see.
+  if (!served.ok()) log(LogLevel::kError, "the coordinator ends, and the job with it: ", served.message());
   // Peers must see the end now, not when the owner gets round to destroying this object.
   peers_.clear();
   listener_.reset();

@@ -7,30 +7,32 @@
 namespace switchyard {
 namespace {
 
-// The kernel's thread posts; when the network has no room it helps the network along, up to the time limit.
+// The kernel's thread posts; when the network has no room it helps the network along, up to the time limit. Groups rely on
+// that limit: what a kernel uses is freed when it must have ended.
 template <class Post>
-bool post_with_patience(NetEndpoint& endpoint, Post post) {
+bool post_with_patience(void* target, Post post) {
+  const auto& net = *static_cast<DirectNet*>(target);
   NetPost result = NetPost::kBusy;
   wait_until(
       [&] {
-        result = post();
-        if (result == NetPost::kBusy) endpoint.progress();
-        return result != NetPost::kBusy;
+        result = post(*net.endpoint);
+        if (result == NetPost::kBusy) net.endpoint->progress();
+        return result != NetPost::kBusy || std::atomic_ref(*net.abort).load(std::memory_order_relaxed) != 0;
       },
-      Deadline::after_ns(env().timeout_ms * kMillisecond));
+      Deadline::after_ns(net.timeout_ns));
   return result == NetPost::kPosted;
 }
 
-NetEndpoint& endpoint_of(void* target) { return *static_cast<NetEndpoint*>(target); }
+NetEndpoint& endpoint_of(void* target) { return *static_cast<DirectNet*>(target)->endpoint; }
 
 constexpr NetCalls kDirectCalls = {
     [](void* target, const NetPut& put) {
-      return post_with_patience(endpoint_of(target), [&] { return endpoint_of(target).put(put); });
+      return post_with_patience(target, [&](NetEndpoint& endpoint) { return endpoint.put(put); });
     },
     [](void* target, const NetPut& put, uint64_t value) {
-      return post_with_patience(endpoint_of(target), [&] { return endpoint_of(target).put_value(put, value); });
+      return post_with_patience(target, [&](NetEndpoint& endpoint) { return endpoint.put_value(put, value); });
     },
-    [](void* target) { return post_with_patience(endpoint_of(target), [&] { return endpoint_of(target).flush(); }); },
+    [](void* target) { return post_with_patience(target, [](NetEndpoint& endpoint) { return endpoint.flush(); }); },
     [](void* target) { return endpoint_of(target).progress() || endpoint_of(target).bytes_in_flight() > 0; },
     [](void* target, int peer) { return endpoint_of(target).usable(peer); },
 };
@@ -70,7 +72,8 @@ Status Communicator::open_net_path() {
   if (!asked.empty() && asked != "direct") {
     return Status::invalid_argument(text("the way to the network is '", asked, "', allowed are direct and proxy (SWITCHYARD_GIN)"));
   }
-  net_path_ = {net_.get(), &kDirectCalls, nullptr, 0, timeout_ns_, health_->abort_word()};
+  direct_net_ = {net_.get(), health_->abort_word(), timeout_ns_};
+  net_path_ = {&direct_net_, &kDirectCalls, nullptr, 0, timeout_ns_, health_->abort_word()};
   return {};
 }
 
@@ -79,6 +82,7 @@ WindowView Communicator::view(const Window& window) const {
 }
 
 Result<void*> Communicator::allocate_owned(size_t num_bytes) {
+  owned_.reserve(owned_.size() + 1);
   SWITCHYARD_ASSIGN(void* memory, runtime_.allocate(num_bytes));
   owned_.push_back(memory);
   return memory;

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/env.hpp"
+#include "base/guarded.hpp"
 #include "base/log.hpp"
 #include "comm/communicator.hpp"
 #include "comm/coordinator.hpp"
@@ -102,12 +103,13 @@ void Comm::claim_thread() const { comm_->claim_thread(); }
 
 SymmetricMemory::SymmetricMemory(const Comm& comm, size_t num_bytes)
     : comm_(&comm.internal()), data_(take(comm_->runtime().allocate(num_bytes))), num_bytes_(num_bytes), window_(nullptr) {
-  auto window = comm_->register_window(data_, num_bytes);
-  if (!window.ok()) {
-    if (const Status freed = comm_->runtime().free(data_); !freed.ok()) log(LogLevel::kWarn, freed.to_string());
-    throw Error(window.status());
-  }
-  window_ = *window;
+  const Status registered = guarded([&]() -> Status {
+    SWITCHYARD_ASSIGN(window_, comm_->register_window(data_, num_bytes));
+    return {};
+  });
+  if (registered.ok()) return;
+  if (const Status freed = comm_->runtime().free(data_); !freed.ok()) log(LogLevel::kWarn, freed.to_string());
+  throw Error(registered);
 }
 
 SymmetricMemory::~SymmetricMemory() {

@@ -13,13 +13,15 @@
 namespace switchyard {
 
 Result<std::unique_ptr<Health>> Health::create(Runtime& runtime, int num_ranks, std::span<const Watched> processes) {
+  std::unique_ptr<Health> health(new Health(runtime, num_ranks));
   SWITCHYARD_ASSIGN(void* words, runtime.allocate_shared(size_t(num_ranks + 1) * sizeof(uint32_t)));
-  std::unique_ptr<Health> health(new Health(runtime, static_cast<uint32_t*>(words), num_ranks));
+  health->words_ = static_cast<uint32_t*>(words);
   if (processes.empty()) return health;
   health->stop_.reset(eventfd(0, EFD_CLOEXEC));
   if (!health->stop_.valid()) return Status::system_error("eventfd");
   std::vector<int> ranks;
   std::vector<Fd> pidfds;
+  std::vector<pollfd> polled{{health->stop_.get(), POLLIN, 0}};
   for (const Watched& process : processes) {
     Fd pidfd(int(syscall(SYS_pidfd_open, process.pid, 0)));
     if (!pidfd.valid()) {
@@ -31,13 +33,12 @@ Result<std::unique_ptr<Health>> Health::create(Runtime& runtime, int num_ranks, 
       return Status::system_error(text("watching process ", process.pid, " of rank ", process.rank));
     }
     ranks.push_back(process.rank);
+    polled.push_back({pidfd.get(), POLLIN, 0});
     pidfds.push_back(std::move(pidfd));
   }
   try {
-    health->watcher_ = std::thread(
-        [self = health.get(), ranks = std::move(ranks), pidfds = std::move(pidfds)]() mutable {
-          self->watch(std::move(ranks), std::move(pidfds));
-        });
+    health->watcher_ = std::thread([self = health.get(), ranks = std::move(ranks), pidfds = std::move(pidfds),
+                                    polled = std::move(polled)]() mutable { self->watch(ranks, polled); });
   } catch (const std::system_error& error) {  // the only way std::thread has to refuse
     return Status(Code::kSystemError, text("no thread to watch the processes of this node: ", error.what()));
   }
@@ -50,15 +51,15 @@ Health::~Health() {
     [[maybe_unused]] const ssize_t written = write(stop_.get(), &one, sizeof(one));
     watcher_.join();
   }
+  if (words_ == nullptr) return;
   if (const Status freed = runtime_.free_shared(words_); !freed.ok()) log(LogLevel::kWarn, freed.message());
 }
 
-void Health::watch(std::vector<int> ranks, std::vector<Fd> processes) {
-  std::vector<pollfd> polled{{stop_.get(), POLLIN, 0}};
-  for (const Fd& process : processes) polled.push_back({process.get(), POLLIN, 0});
+// Needs no memory: whoever stopped watching for want of it would let the others wait for the dead.
+void Health::watch(const std::vector<int>& ranks, std::vector<pollfd>& polled) noexcept {
   for (;;) {
     if (poll(polled.data(), nfds_t(polled.size()), -1) < 0) {
-      // Out of memory for a moment. Whoever stopped watching here would let the others wait for the dead.
+      // Out of memory for a moment.
       if (errno != EINTR) poll(nullptr, 0, 1);
       continue;
     }

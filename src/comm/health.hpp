@@ -3,6 +3,8 @@
 // THREADS    any; one watching thread per communicator that has ranks in other processes.
 // OWNERSHIP  owns the words; they live as long as the object.
 #pragma once
+#include <poll.h>
+
 #include <atomic>
 #include <memory>
 #include <span>
@@ -35,11 +37,12 @@ class Health {
   bool aborted() const;
 
  private:
-  Health(Runtime& runtime, uint32_t* words, int num_ranks) : runtime_(runtime), words_(words), num_ranks_(num_ranks) {}
-  void watch(std::vector<int> ranks, std::vector<Fd> processes);
+  Health(Runtime& runtime, int num_ranks) : runtime_(runtime), num_ranks_(num_ranks) {}
+  // The stop event comes first, then the processes of the ranks.
+  void watch(const std::vector<int>& ranks, std::vector<pollfd>& polled) noexcept;
 
   Runtime& runtime_;
-  uint32_t* words_;
+  uint32_t* words_ = nullptr;
   int num_ranks_;
   Fd stop_;
   std::thread watcher_;

@@ -116,6 +116,7 @@ Status NodeLink::receive_fds(size_t member_idx, size_t num_fds, std::vector<Fd>&
   const int socket = links_[member_idx].get();
   const std::string what = text("receiving descriptors from rank ", members_[member_idx]);
   const size_t goal = out.size() + num_fds;
+  out.reserve(goal + kFdsPerMessage);  // what has come must find a place
   while (out.size() < goal) {
     alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * kFdsPerMessage)];
     char reason[kMaxReasonBytes];
@@ -259,7 +260,7 @@ void NodeLink::tell_why(const std::string& reason) const {
 
 Result<std::vector<Fd>> NodeLink::share_as_hub(int fd, Deadline deadline) {
   std::vector<Fd> all;
-  all.emplace_back(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  all.emplace_back().reset(fcntl(fd, F_DUPFD_CLOEXEC, 0));
   if (!all[0].valid()) return Status::system_error("duplicating a descriptor");
   // Only the hub knows who did not send. It gives up early enough to tell the others, who wait for it.
   const Deadline gathered = Deadline::after_ns(deadline.remaining_ns() / 4 * 3);

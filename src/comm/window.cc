@@ -6,6 +6,7 @@
 
 #include "base/failpoint.hpp"
 #include "base/checked.hpp"
+#include "base/guarded.hpp"
 #include "base/log.hpp"
 
 namespace switchyard {
@@ -57,7 +58,7 @@ Result<std::unique_ptr<Window>> Window::create(const Context& context, uint32_t 
   SWITCHYARD_FAILPOINT_TRY("window.before_publish");
   LocalPeers::instance().publish(key, window->local_);
   const Status mapped =
-      window->map_peers(context, allocation->num_bytes, offset, allocation->fd, deadline);
+      guarded([&] { return window->map_peers(context, allocation->num_bytes, offset, allocation->fd, deadline); });
   LocalPeers::instance().withdraw(key);
   SWITCHYARD_TRY(mapped);
   return window;

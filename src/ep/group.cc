@@ -8,6 +8,7 @@
 #include "base/checked.hpp"
 #include "base/env.hpp"
 #include "base/failpoint.hpp"
+#include "base/guarded.hpp"
 #include "base/log.hpp"
 #include "ep/ht_group.hpp"
 #include "ep/ll_group.hpp"
@@ -130,13 +131,16 @@ Status Group::make_control(GroupView& view, int board_words, GroupState& state, 
 
 Result<Group::Shared> Group::share(size_t num_bytes) {
   Shared shared;
+  shared_.reserve(shared_.size() + 1);
   SWITCHYARD_ASSIGN(shared.memory, comm_.runtime().allocate(num_bytes));
-  auto window = comm_.register_window(shared.memory, num_bytes);
-  if (!window.ok()) {
+  const Status registered = guarded([&]() -> Status {
+    SWITCHYARD_ASSIGN(shared.window, comm_.register_window(shared.memory, num_bytes));
+    return {};
+  });
+  if (!registered.ok()) {
     if (const Status freed = comm_.runtime().free(shared.memory); !freed.ok()) log(LogLevel::kWarn, freed.to_string());
-    return window.status();
+    return registered;
   }
-  shared.window = *window;
   shared_.push_back(shared);
   return shared;
 }
@@ -148,13 +152,14 @@ Status Group::unshare(const Shared& shared) {
 }
 
 Result<char*> Group::carve(size_t num_bytes) {
+  carved_.reserve(carved_.size() + 1);
   SWITCHYARD_ASSIGN(void* memory, allocator_.allocate(num_bytes));
   carved_.push_back(memory);
   return static_cast<char*>(memory);
 }
 
 void Group::close_or_log() {
-  if (const Status closed = close(); !closed.ok()) log(LogLevel::kWarn, "while ending a group: ", closed.to_string());
+  if (const Status closed = guarded([&] { return close(); }); !closed.ok()) log(LogLevel::kWarn, "while ending a group: ", closed.to_string());
 }
 
 Status Group::close() {
@@ -169,7 +174,7 @@ Status Group::close() {
     if (const Status done = comm_.runtime().synchronize(stream, drained()); failure_.ok()) note(done);
   }
   // Peers may still read this rank's windows: leave together, unless somebody can't come any more.
-  if (report_ != nullptr && health().ok() && !any_peer_failed()) note(comm_.barrier());
+  if (report_ != nullptr && health().ok() && !any_peer_failed()) note(guarded([&] { return comm_.barrier(); }));
   while (!shared_.empty()) note(unshare(shared_.back()));
   for (void* memory : carved_) allocator_.free(memory);
   if (report_ != nullptr) note(comm_.runtime().free_shared(report_));

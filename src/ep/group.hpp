@@ -96,8 +96,9 @@ class Group : protected OperationObserver {
   Status order(StreamRef stream);
   // BLOCKING  until everything posted so far has run. What went wrong in it is for the streams to tell.
   Status await_posted() const;
-  // Operations end by their own time limit, which may be microseconds; the host waits until that has surely happened.
-  Deadline drained() const { return Deadline::after_ns(2 * timeout_ns_ + kSecond); }
+  // Operations end by their own time limit, which may be microseconds, or by that of a post to the network; the host waits until
+  // that has surely happened.
+  Deadline drained() const { return Deadline::after_ns(2 * timeout_ns_ + comm_.timeout_ns() + kSecond); }
   virtual Status post_admission(Admission what, uint64_t admit_tag, StreamRef stream) = 0;
   virtual bool any_staged() const { return false; }
 

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstring>
 
+#include "base/guarded.hpp"
 #include "base/log.hpp"
 #include "net/progress.hpp"
 
@@ -57,7 +58,7 @@ Status ChecksumEndpoint::register_region(uint32_t id, void* memory, size_t num_b
     const std::lock_guard lock(mutex_);
     regions_.add(id, memory, num_bytes);
   }
-  const Status registered = inner_->register_region(id, memory, num_bytes, deadline);
+  const Status registered = guarded([&] { return inner_->register_region(id, memory, num_bytes, deadline); });
   if (registered.ok()) return {};
   const std::lock_guard lock(mutex_);
   regions_.forget(id);

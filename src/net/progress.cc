@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "base/env.hpp"
+#include "base/guarded.hpp"
 #include "switchyard/platform/backoff.hpp"
 
 namespace switchyard {
@@ -60,7 +61,8 @@ void ProgressThreads::run(Worker& worker) {
       for (auto& item : worker.items) {
         // Whoever waits for the network is at it: two would only stand in each other's way.
         const bool is_helped = item.what->num_helped() != item.num_helped;
-        if (!is_helped) moved |= item.what->progress();
+        // Out of memory for a moment: what was not moved now is next time.
+        if (!is_helped) (void)guarded([&] { moved |= item.what->progress(); });
         item.num_helped = item.what->num_helped();
       }
     }

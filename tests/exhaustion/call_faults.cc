@@ -12,10 +12,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstdarg>
 #include <cstdio>
+#include <cstring>
 
 namespace switchyard::testing {
 namespace {
@@ -27,8 +29,30 @@ std::atomic<uint64_t> g_nth{0};
 std::atomic<int> g_error{0};
 std::atomic<bool> g_from_then_on{false};
 std::array<std::atomic<uint64_t>, kNumCalls> g_num_calls{};
+std::array<std::atomic<bool>, 1 << 16> g_is_libfabrics{};  // by descriptor
 
-// The error this call shall fail with; 0: none.
+template <class Function>
+Function* real(Function*, const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+}
+
+bool is_in_libfabric(const void* code) {
+  Dl_info info{};
+  return dladdr(code, &info) != 0 && info.dli_fname != nullptr && std::strstr(info.dli_fname, "libfabric") != nullptr;
+}
+
+int note_owner(int fd, const void* code) {
+  if (fd >= 0 && size_t(fd) < g_is_libfabrics.size()) g_is_libfabrics[size_t(fd)].store(is_in_libfabric(code));
+  return fd;
+}
+
+}  // namespace
+
+size_t num_libfabric_sockets() {
+  return size_t(
+      std::count_if(g_is_libfabrics.begin(), g_is_libfabrics.end(), [](const auto& is) { return is.load(); }));
+}
+
 int fault_at(Call call) {
   if (!g_armed.load()) return 0;
   const uint64_t count = g_num_calls[size_t(call)].fetch_add(1) + 1;
@@ -36,19 +60,12 @@ int fault_at(Call call) {
   return count == g_nth.load() || (g_from_then_on.load() && count > g_nth.load()) ? g_error.load() : 0;
 }
 
-template <class Function>
-Function* real(Function*, const char* name) {
-  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
-}
-
-}  // namespace
-
 const char* name_of(Call call) {
   static constexpr const char* kNames[kNumCalls] = {
-      "socket", "bind",       "listen",     "connect",       "accept4", "getsockname",  "getsockopt",
-      "send",   "sendmsg",    "recv",       "recvmsg",       "poll",    "open",         "read",
-      "write",  "fstat",      "rename",     "fcntl",         "eventfd", "memfd_create", "ftruncate",
-      "mmap",   "pidfd_open", "getifaddrs", "pthread_create"};
+      "socket", "bind",       "listen",     "connect",        "accept4",     "getsockname",  "getsockopt",
+      "send",   "sendmsg",    "recv",       "recvmsg",        "poll",        "open",         "read",
+      "write",  "fstat",      "rename",     "fcntl",          "eventfd",     "memfd_create", "ftruncate",
+      "mmap",   "pidfd_open", "getifaddrs", "pthread_create", "operator new"};
   return kNames[size_t(call)];
 }
 
@@ -79,10 +96,35 @@ std::array<uint64_t, kNumCalls> disarm() {
   static auto* const next = switchyard::testing::real(&function, #function);              \
   return next(__VA_ARGS__)
 
+// The same of calls that a signal interrupts only while they wait. Sockets of libfabric never wait, and it takes an
+// interrupted call for a broken connection.
+#define SWITCHYARD_REPLACED_TRANSFER(call, function, ...)                                                    \
+  static auto* const next = switchyard::testing::real(&function, #function);                                 \
+  const int error = switchyard::testing::fault_at(switchyard::testing::Call::call);                          \
+  if (error == 0 || (error == EINTR && switchyard::testing::is_in_libfabric(__builtin_return_address(0)))) { \
+    return next(__VA_ARGS__);                                                                                \
+  }                                                                                                          \
+  errno = error;                                                                                             \
+  return -1
+
 extern "C" {
 
 int socket(int domain, int type, int protocol) noexcept {
-  SWITCHYARD_REPLACED(kSocket, -1, socket, domain, type, protocol);
+  static auto* const next = switchyard::testing::real(&socket, "socket");
+  if (const int error = switchyard::testing::fault_at(switchyard::testing::Call::kSocket)) {
+    errno = error;
+    return -1;
+  }
+  return switchyard::testing::note_owner(next(domain, type, protocol), __builtin_return_address(0));
+}
+int accept(int fd, sockaddr* address, socklen_t* size) {  // libfabric's way; the library's own is accept4()
+  static auto* const next = switchyard::testing::real(&accept, "accept");
+  return switchyard::testing::note_owner(next(fd, address, size), __builtin_return_address(0));
+}
+int close(int fd) {
+  static auto* const next = switchyard::testing::real(&close, "close");
+  switchyard::testing::note_owner(fd, nullptr);
+  return next(fd);
 }
 int bind(int fd, const sockaddr* address, socklen_t size) noexcept {
   SWITCHYARD_REPLACED(kBind, -1, bind, fd, address, size);
@@ -91,7 +133,8 @@ int listen(int fd, int backlog) noexcept { SWITCHYARD_REPLACED(kListen, -1, list
 int connect(int fd, const sockaddr* address, socklen_t size) {
   static auto* const next = switchyard::testing::real(&connect, "connect");
   const int error = switchyard::testing::fault_at(switchyard::testing::Call::kConnect);
-  if (error == 0) return next(fd, address, size);
+  const bool waits = !switchyard::testing::is_in_libfabric(__builtin_return_address(0));
+  if (error == 0 || (error == EINTR && !waits)) return next(fd, address, size);
   // A signal does not stop a connection of TCP from being made.
   if (error == EINTR && address->sa_family != AF_UNIX) next(fd, address, size);
   errno = error;
@@ -107,15 +150,17 @@ int getsockopt(int fd, int level, int name, void* value, socklen_t* size) noexce
   SWITCHYARD_REPLACED(kGetsockopt, -1, getsockopt, fd, level, name, value, size);
 }
 ssize_t send(int fd, const void* bytes, size_t size, int flags) {
-  SWITCHYARD_REPLACED(kSend, -1, send, fd, bytes, size, flags);
+  SWITCHYARD_REPLACED_TRANSFER(kSend, send, fd, bytes, size, flags);
 }
 ssize_t sendmsg(int fd, const msghdr* message, int flags) {
-  SWITCHYARD_REPLACED(kSendmsg, -1, sendmsg, fd, message, flags);
+  SWITCHYARD_REPLACED_TRANSFER(kSendmsg, sendmsg, fd, message, flags);
 }
 ssize_t recv(int fd, void* bytes, size_t size, int flags) {
-  SWITCHYARD_REPLACED(kRecv, -1, recv, fd, bytes, size, flags);
+  SWITCHYARD_REPLACED_TRANSFER(kRecv, recv, fd, bytes, size, flags);
 }
-ssize_t recvmsg(int fd, msghdr* message, int flags) { SWITCHYARD_REPLACED(kRecvmsg, -1, recvmsg, fd, message, flags); }
+ssize_t recvmsg(int fd, msghdr* message, int flags) {
+  SWITCHYARD_REPLACED_TRANSFER(kRecvmsg, recvmsg, fd, message, flags);
+}
 int poll(pollfd* entries, nfds_t count, int timeout_ms) {
   if (entries == nullptr) {  // a nap, not a wait for events: it can't fail in a way that matters
     static auto* const nap = switchyard::testing::real(&poll, "poll");
@@ -130,8 +175,8 @@ int open(const char* path, int flags, ...) {
   va_end(list);
   SWITCHYARD_REPLACED(kOpen, -1, open, path, flags, mode);
 }
-ssize_t read(int fd, void* bytes, size_t size) { SWITCHYARD_REPLACED(kRead, -1, read, fd, bytes, size); }
-ssize_t write(int fd, const void* bytes, size_t size) { SWITCHYARD_REPLACED(kWrite, -1, write, fd, bytes, size); }
+ssize_t read(int fd, void* bytes, size_t size) { SWITCHYARD_REPLACED_TRANSFER(kRead, read, fd, bytes, size); }
+ssize_t write(int fd, const void* bytes, size_t size) { SWITCHYARD_REPLACED_TRANSFER(kWrite, write, fd, bytes, size); }
 int fstat(int fd, struct stat* info) noexcept { SWITCHYARD_REPLACED(kFstat, -1, fstat, fd, info); }
 int rename(const char* from, const char* to) noexcept { SWITCHYARD_REPLACED(kRename, -1, rename, from, to); }
 int fcntl(int fd, int command, ...) {

@@ -3,7 +3,7 @@
 // The functions are replaced at link time: this program defines them and passes on to the C library. Calls that the C
 // library makes of itself (getifaddrs() opening its socket, malloc() mapping memory) are not seen.
 //
-// THREADS  any thread's calls count; arm() and disarm() belong to one.
+// THREADS  any thread's calls count; arm() and disarm() belong to one, which may call them at any time.
 #pragma once
 #include <array>
 #include <cstddef>
@@ -37,8 +37,9 @@ enum class Call {
   kPidfdOpen,
   kGetifaddrs,
   kPthreadCreate,
+  kNew,  // operator new (failing_new.cc)
 };
-constexpr size_t kNumCalls = size_t(Call::kPthreadCreate) + 1;
+constexpr size_t kNumCalls = size_t(Call::kNew) + 1;
 const char* name_of(Call call);
 
 struct CallFault {
@@ -52,5 +53,14 @@ struct CallFault {
 void arm(const CallFault& fault);
 // Stops counting. Result: how often each function was called since arm().
 std::array<uint64_t, kNumCalls> disarm();
+
+// For replacements: counts the call. Result: the error that it shall fail with; 0: none.
+int fault_at(Call call);
+
+// How many sockets libfabric has open.
+size_t num_libfabric_sockets();
+
+// How many blocks of operator new this process has not given back.
+size_t num_blocks_in_use();
 
 }  // namespace switchyard::testing

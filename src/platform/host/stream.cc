@@ -31,16 +31,6 @@ constexpr uint64_t kMaxIdleNapNs = 1'000'000;
 
 }  // namespace
 
-Result<std::unique_ptr<Stream>> Stream::create(StreamOptions options) {
-  const std::string name = options.name;
-  try {
-    return std::unique_ptr<Stream>(new Stream(std::move(options)));
-  } catch (const std::system_error& error) {  // the only way std::thread has to refuse
-    return Status(Code::kSystemError,
-                  text("stream ", name, ": cannot start its worker thread (", error.what(), "); see ulimit -u"));
-  }
-}
-
 // Streams that exist. A group remembers the streams it used, and callers may destroy those before the group.
 class Stream::Living {
  public:
@@ -68,15 +58,26 @@ class Stream::Living {
 
 bool Stream::exists(const void* stream) { return Living::instance().has(stream); }
 
+Result<std::unique_ptr<Stream>> Stream::create(StreamOptions options) {
+  const std::string name = options.name;
+  std::unique_ptr<Stream> stream(new Stream(std::move(options)));
+  Living::instance().add(stream.get());
+  try {
+    stream->worker_ = std::thread([self = stream.get()] { self->work(); });
+    return stream;
+  } catch (const std::system_error& error) {  // the only way std::thread has to refuse
+    return Status(Code::kSystemError,
+                  text("stream ", name, ": cannot start its worker thread (", error.what(), "); see ulimit -u"));
+  }
+}
+
 Stream::Stream(StreamOptions options)
     : options_(std::move(options)),
-      ring_(std::make_unique_for_overwrite<Slot[]>(kCapacity)),
-      worker_([this] { work(); }) {
-  Living::instance().add(this);
-}
+      ring_(std::make_unique_for_overwrite<Slot[]>(kCapacity)) {}
 
 Stream::~Stream() {
   Living::instance().remove(this);
+  if (!worker_.joinable()) return;
   stopping_.store(true, std::memory_order_release);  // pairs with acquire in work()
   // acq_rel; pairs with the exchange in sleep_until_posted()
   if (worker_sleeps_.exchange(0, std::memory_order_acq_rel) != 0) futex_wake_all(worker_sleeps_);

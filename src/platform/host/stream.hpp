@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "base/clock.hpp"
+#include "base/guarded.hpp"
 #include "platform/host/pin.hpp"
 #include "switchyard/status.hpp"
 #include "switchyard/stream.hpp"
@@ -48,7 +49,7 @@ class Stream {
   Stream& operator=(const Stream&) = delete;
 
   // Queues a callable, called on the worker as callable(Stream&) or callable(). Allocates nothing.
-  // REQUIRES  at most kMaxTaskBytes, nothrow-movable; it must not throw.
+  // REQUIRES  at most kMaxTaskBytes, nothrow-movable. What it throws becomes the stream's error.
   // BLOCKING  only while the ring is full, up to SWITCHYARD_TIMEOUT_MS; then the Status says so, nothing is queued.
   template <class Callable>
   Status post(Callable callable);
@@ -132,17 +133,21 @@ class Stream {
   std::mutex error_mutex_;
   Status error_;
 
-  std::thread worker_;  // last: starts when everything above is there
+  std::thread worker_;  // of create(): starts when everything above is there
 };
 
 template <class Callable>
 void Stream::run_task(void* payload, Stream& stream) noexcept {
   auto* callable = std::launder(static_cast<Callable*>(payload));
-  if constexpr (std::is_invocable_v<Callable&, Stream&>) {
-    (*callable)(stream);
-  } else {
-    (*callable)();
-  }
+  const Status done = guarded([&] {
+    if constexpr (std::is_invocable_v<Callable&, Stream&>) {
+      (*callable)(stream);
+    } else {
+      (*callable)();
+    }
+  });
+  if (!done.ok()) [[unlikely]]
+    stream.fail(done);
   callable->~Callable();
 }
 

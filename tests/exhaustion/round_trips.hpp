@@ -1,0 +1,11 @@
+// What a job makes a communicator for: a group of each algorithm, a handle, a dispatch and a combine.
+#pragma once
+#include "comm/communicator.hpp"
+#include "switchyard/stream.hpp"
+
+namespace switchyard::testing {
+
+// COLLECTIVE. Every wait ends after `timeout_ns`. Ok: each token came back as it left.
+Status make_round_trips(Communicator& comm, StreamRef stream, uint64_t timeout_ns);
+
+}  // namespace switchyard::testing
