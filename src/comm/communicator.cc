@@ -272,7 +272,7 @@ Result<Window*> Communicator::register_window(void* memory, size_t num_bytes) {
                     Window::create(context, ++num_windows_, memory, num_bytes, deadline()));
   {
     const std::lock_guard lock(mutex_);
-    windows_.reserve(windows_.size() + 1);
+    if (windows_.size() == windows_.capacity()) windows_.reserve(2 * windows_.size() + 1);
   }
   if (net_ != nullptr) SWITCHYARD_TRY(net_->register_region(window->id(), memory, num_bytes, deadline()));
   const std::lock_guard lock(mutex_);
