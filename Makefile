@@ -5,7 +5,7 @@
 #   make test     setup, build, then all tests but the long ones
 #   make test-integrations   the Python package with current releases of other projects, from PyPI
 #   make demo     setup, build, then a guided tour on this machine
-#   make bench    benchmarks; BENCH_ARGS are handed on
+#   make bench    benchmarks; BENCH_ARGS are handed on to `bench ep`
 #   make soak     the long-running tests
 #   make install  into PREFIX (default /usr/local), below DESTDIR if set
 #   make format   clang-format over all sources
@@ -45,6 +45,7 @@ demo: build
 
 bench: build
 	$(BUILD_DIR)/bin/switchyard bench ep --figures --json $(BUILD_DIR)/bench.json $(BENCH_ARGS)
+	$(BUILD_DIR)/bin/switchyard bench gin --json $(BUILD_DIR)/bench-gin.json
 
 soak: build
 	SWITCHYARD_SANITIZE_ALL=1 scripts/sanitizers.sh build

@@ -80,6 +80,17 @@ class Figures {
         at_least(kMinPushShare, ""));
   }
 
+  void measure_low_latency_between_nodes() {
+    for (const int num_ranks : {2, 4}) {
+      bench::EpSpec spec = this->spec("round_trip", num_ranks, false);
+      spec.nodes = 2;
+      spec.net = "ofi";
+      Measured run{where(num_ranks, false) + ", 2 nodes", measure_run(spec, false)};
+      add("LL over the network and memory bound", run, "/network_bound_ratio"_json_pointer, at_most(kMaxNetworkRatio, "x"));
+      keep(std::move(run));
+    }
+  }
+
   // High throughput: one large batch on one node, and over two and three.
   void measure_high_throughput() {
     for (const bool windows : {true, false}) {
@@ -220,6 +231,7 @@ nlohmann::json measure_figures(const bench::EpSpec& base) {
   Figures figures(base);
   figures.measure_runs();
   figures.measure_jobs();
+  figures.measure_low_latency_between_nodes();
   figures.measure_high_throughput();
   return std::move(figures).result();
 }

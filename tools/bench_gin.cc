@@ -30,12 +30,11 @@ struct GinOptions {
 };
 
 void print_gin_run(const nlohmann::json& run) {
-  const std::string post = run.contains("post_ns") ? fmt::format("{:8.1f}", run["post_ns"].get<double>()) : "       -";
-  fmt::print("{:7} {:10} {:>8} {:9.1f} {:9.1f} {:9.1f} {:6.2f} {:10.0f} {:8.2f} {:8.2f} {:6.2f} {}\n",
+  fmt::print("{:7} {:10} {:>8} {:9.1f} {:9.1f} {:9.1f} {:6.2f} {:10.0f} {:8.2f} {:8.2f} {:6.2f} {:8.1f}\n",
              run["backend"].get<std::string>(), run["net"].get<std::string>(), run["size"].get<uint64_t>(),
              run["rtt_us"]["p50"].get<double>(), run["rtt_us"]["p95"].get<double>(),
              run["raw_rtt_us"]["p50"].get<double>(), run["rtt_ratio"].get<double>(), run["rate_mps"].get<double>(),
-             run["gbps"].get<double>(), run["raw_gbps"].get<double>(), run["bandwidth_ratio"].get<double>(), post);
+             run["gbps"].get<double>(), run["raw_gbps"].get<double>(), run["bandwidth_ratio"].get<double>(), run["post_ns"].get<double>());
 }
 
 void print_behind_bulk(const nlohmann::json& result) {
@@ -58,13 +57,10 @@ void add_figures(const nlohmann::json& result, nlohmann::json& figures) {
   };
   for (const nlohmann::json& run : result["runs"]) {
     const bool proxy = run["backend"] == "proxy";
-    if (run["net"] == "mem") {
-      if (proxy && run.contains("post_ns")) add("ns to post a descriptor", run, run["post_ns"], kMaxPostNs, true);
-      continue;
-    }
     const uint64_t size = run["size"];
+    if (proxy && size == 8) add("ns to post a descriptor", run, run["post_ns"], kMaxPostNs, true);
+    if (run["net"] == "mem") continue;
     if (!proxy && size == 8) add("round trip of 8 B, times raw", run, run["rtt_ratio"], kMaxDirectRtt, true);
-    if (proxy && run.contains("post_ns")) add("ns to post a descriptor", run, run["post_ns"], kMaxPostNs, true);
     if (size >= kBulkSize) {
       add(text("bandwidth of ", size / 1024, " KiB, of raw"), run, run["bandwidth_ratio"],
           proxy ? kMinProxyBandwidth : kMinDirectBandwidth, false);

@@ -15,7 +15,7 @@ namespace {
 constexpr int kRoundTrips = 40;  // of a round
 constexpr uint64_t kStreamBytes = 8u << 20;
 constexpr uint64_t kMaxStreamPuts = 512;
-constexpr int kPosts = 256;  // fewer than a ring has slots
+constexpr uint64_t kPosts = 256;  // fewer than a ring has slots
 constexpr uint64_t kBulkBytes = 256u << 10;
 
 // One path and what was measured on it. Rank 0 leads, rank 1 follows; both must call the same in the same order.
@@ -96,23 +96,23 @@ Result<nlohmann::json> measure_size(const GinSpec& spec, Communicator& comm, Met
     SWITCHYARD_TRY(ours.round_trips(num_bytes, kRoundTrips, rtt));
     SWITCHYARD_TRY(raw.stream(num_bytes, num_puts, raw_seconds));
     SWITCHYARD_TRY(ours.stream(num_bytes, num_puts, seconds));
-    if (num_bytes == 8) SWITCHYARD_TRY(ours.stream(8, kPosts, ignored, &post_ns));
+    SWITCHYARD_TRY(ours.stream(num_bytes, std::min(num_puts, kPosts), ignored, &post_ns));
     SWITCHYARD_TRY(comm.barrier());
   }
   if (comm.rank() != 0) return nlohmann::json();
   const double bits = double(num_bytes * num_puts) * 8;
-  nlohmann::json run{{"backend", spec.backend},
-                     {"net", spec.net},
-                     {"size", num_bytes},
-                     {"rtt_us", quantiles(rtt)},
-                     {"raw_rtt_us", quantiles(raw_rtt)},
-                     {"rtt_ratio", median_ratio(by_round(rtt), by_round(raw_rtt))},
-                     {"rate_mps", double(num_puts) / percentile(seconds, 50)},
-                     {"gbps", bits / percentile(seconds, 50) / 1e9},
-                     {"raw_gbps", bits / percentile(raw_seconds, 50) / 1e9},
-                     {"bandwidth_ratio", median_ratio(raw_seconds, seconds)}};
-  if (!post_ns.empty()) run["post_ns"] = percentile(post_ns, 50);
-  return run;
+  return nlohmann::json{{"backend", spec.backend},
+                        {"net", spec.net},
+                        {"size", num_bytes},
+                        {"rtt_us", quantiles(rtt)},
+                        {"raw_rtt_us", quantiles(raw_rtt)},
+                        {"rtt_ratio", median_ratio(by_round(rtt), by_round(raw_rtt))},
+                        {"rate_mps", double(num_puts) / percentile(seconds, 50)},
+                        {"raw_rate_mps", double(num_puts) / percentile(raw_seconds, 50)},
+                        {"gbps", bits / percentile(seconds, 50) / 1e9},
+                        {"raw_gbps", bits / percentile(raw_seconds, 50) / 1e9},
+                        {"bandwidth_ratio", median_ratio(raw_seconds, seconds)},
+                        {"post_ns", percentile(post_ns, 50)}};
 }
 
 // Round trips of bare signals on one context, in turns without and with a saturating stream of puts on another.

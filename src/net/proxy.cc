@@ -58,10 +58,11 @@ bool Proxy::serve(Lane& lane) {
   if (!lock.owns_lock() || lane.has_failed) return false;
   const uint64_t first = lane.next;
   NetPost result = NetPost::kPosted;
-  lane.bytes_left = kPieceBytes;
+  lane.piece_bytes = 0;
   for (int i = 0; i < kBatch && result == NetPost::kPosted; ++i) result = step(lane);
   // Once a batch: producers look at this word only when they run out of room.
   if (lane.next != first) lane.ring->done(kHost, lane.next);
+  if (lane.next != first && lane.is_reserved) last_signal_ns_.store(now_ns(), std::memory_order_relaxed);
   if (result == NetPost::kFailed) fail(lane);
   return lane.next != first;
 }
@@ -99,22 +100,30 @@ NetPost Proxy::step(Lane& lane) {
   return NetPost::kPosted;
 }
 
+void Proxy::begin_turn(Lane& lane) {
+  const bool signals_come = now_ns() - last_signal_ns_.load(std::memory_order_relaxed) < kSignalsNs;  // a hint
+  lane.piece_bytes = signals_come ? kPieceBytes / 2 : kPieceBytes;
+  lane.credit_bytes = signals_come ? kCreditBytes / 2 : kCreditBytes;
+  lane.bytes_left = lane.piece_bytes;
+}
+
 NetPost Proxy::post(Lane& lane) {
   NetPut& put = lane.put;
   if (put.peer >= num_ranks_) return NetPost::kFailed;
   if (lane.is_value) return endpoint_.put_value(put, put.from_offset);
-  const auto has_credit = [&] { return lane.bytes_left > 0 && endpoint_.bytes_in_flight() < kCreditBytes; };
-  while (put.num_bytes > kPieceBytes) {
+  if (lane.piece_bytes == 0) begin_turn(lane);
+  const auto has_credit = [&] { return lane.bytes_left > 0 && endpoint_.bytes_in_flight() < lane.credit_bytes; };
+  while (put.num_bytes > lane.piece_bytes) {
     if (!has_credit()) return NetPost::kBusy;
     NetPut piece = put;
-    piece.num_bytes = kPieceBytes;
+    piece.num_bytes = lane.piece_bytes;
     piece.signal_value = 0;
     piece.counter = nullptr;
     const NetPost result = endpoint_.put(piece);
     if (result != NetPost::kPosted) return result;
-    put.to_offset += kPieceBytes;
-    put.from_offset += kPieceBytes;
-    put.num_bytes -= kPieceBytes;
+    put.to_offset += lane.piece_bytes;
+    put.from_offset += lane.piece_bytes;
+    put.num_bytes -= lane.piece_bytes;
     lane.bytes_left = 0;
   }
   if (!lane.is_reserved && put.num_bytes > 0 && !has_credit()) return NetPost::kBusy;

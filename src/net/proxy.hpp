@@ -1,7 +1,8 @@
 // Proxy: the host's side of GIN's proxy backend. Takes what kernels write into the rings and gives it to the network.
 //
 // The reserved ring comes first, always; bulk data follows in pieces, as long as what is on its way does not exceed the
-// credit. The credit is small next to what a transport would queue, so that a signal never stands behind much.
+// credit. The credit is small next to what a transport would queue, so that a signal never stands behind much; while
+// signals come it is half of that.
 // The progress threads serve the rings, and so does whoever waits for the network.
 //
 // THREADS    progress(): any; a ring is served by one thread at a time.
@@ -9,6 +10,7 @@
 // ERRORS     what goes to a peer that is lost is dropped: who waits for such a peer asks the endpoint. A ring with an operation
 //            that can't be, or whose network is lost, fails: its producers are told with their next call, and log says why.
 #pragma once
+#include <atomic>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -26,6 +28,7 @@ class Proxy final : public Progressed {
   // 64 KiB lose a third of the bandwidth of 1 MiB puts (docs/figures.md).
   static constexpr uint64_t kCreditBytes = 512u << 10;
   static constexpr uint64_t kPieceBytes = 256u << 10;
+  static constexpr uint64_t kSignalsNs = 2 * kMillisecond;  // signals come if one did so long ago
 
   static Result<std::unique_ptr<Proxy>> create(Runtime& runtime, NetEndpoint& endpoint, int num_ranks);
   ~Proxy() override;
@@ -47,7 +50,9 @@ class Proxy final : public Progressed {
     bool has_put = false;     // `put` waits for the network; it is the descriptor at next
     bool is_value = false;    // of put_value(); the value is in from_offset
     bool is_flushing = false;
-    uint64_t bytes_left = 0;  // of this turn: so much bulk data, and then the reserved ring is looked at again
+    // Of this turn, once it has something to put.
+    uint64_t piece_bytes = 0, credit_bytes = 0;
+    uint64_t bytes_left = 0;  // so much bulk data, and then the reserved ring is looked at again
     bool has_failed = false;
   };
 
@@ -55,6 +60,7 @@ class Proxy final : public Progressed {
       : runtime_(runtime), endpoint_(endpoint), num_ranks_(num_ranks) {}
   bool serve(Lane& lane);
   NetPost step(Lane& lane);
+  void begin_turn(Lane& lane);
   NetPost post(Lane& lane);
   void fail(Lane& lane);
 
@@ -63,6 +69,7 @@ class Proxy final : public Progressed {
   const int num_ranks_;
   ProxyRing* rings_ = nullptr;
   std::deque<Lane> lanes_;  // the reserved ring first
+  std::atomic<uint64_t> last_signal_ns_{0};
 };
 
 }  // namespace switchyard

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "faults/life.hpp"
+#include "net/net.hpp"
 #include "platform/host/memory.hpp"
 #include "platform/host/wait.hpp"
 #include "support/process_ranks.hpp"
@@ -130,13 +131,14 @@ TEST(AbortTest, EndsEverythingAtOnceWhereRanksAreThreads) {
   EXPECT_EQ(DeviceMemory::instance().num_bytes_allocated(), bytes_before);
 }
 
-// Arguments: how many times.
+// Arguments: how many times; one-node or two-nodes, of which the second has the last rank.
 std::string abort_again_and_again(const RankProcess& self) {
   const auto meeting = Communicator::create(self.id, self.rank, self.num_ranks, {});
   if (!meeting.ok()) return meeting.status().to_string();
   std::mt19937_64 engine(11);
   for (int round = 0; round < std::stoi(self.arguments.at(0)); ++round) {
-    const LifeOptions options = options_for(engine());
+    LifeOptions options = options_for(engine());
+    options.two_nodes = self.arguments.at(1) == "two-nodes";
     const int aborting_rank = int(engine() % kNumRanks);
     const uint64_t delay_ns = engine() % (20 * kMillisecond);
     const auto fresh = FreshJob::create(*meeting.value());
@@ -151,10 +153,28 @@ std::string abort_again_and_again(const RankProcess& self) {
 
 TEST(AbortTest, EndsEverythingAtOnceWhereRanksAreProcesses) {
   auto ranks = ProcessRanks::start(
-      {.num_ranks = kNumRanks, .body = "abort_again_and_again", .arguments = {soaking() ? "500" : "40"}});
+      {.num_ranks = kNumRanks, .body = "abort_again_and_again", .arguments = {soaking() ? "500" : "40", "one-node"}});
   ASSERT_TRUE(ranks.ok()) << ranks.status().to_string();
   EXPECT_EQ(ranks.value()->wait(Deadline::after_ns(250 * kSecond)), "");
 }
+
+class AbortBetweenNodesTest : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(AbortBetweenNodesTest, EndsEverythingAtOnce) {
+  if (!find_net_plugin("ofi").ok()) GTEST_SKIP() << "built without libfabric";
+  auto ranks = ProcessRanks::start(
+      {.num_ranks = kNumRanks,
+       .body = "abort_again_and_again",
+       .arguments = {soaking() ? "200" : "10", "two-nodes"},
+       .environment = [&](int rank) {
+         return std::vector<std::string>{text("SWITCHYARD_NODE_ID=", rank == kNumRanks - 1), "SWITCHYARD_NET=ofi",
+                                         text("SWITCHYARD_GIN=", GetParam())};
+       }});
+  ASSERT_TRUE(ranks.ok()) << ranks.status().to_string();
+  EXPECT_EQ(ranks.value()->wait(Deadline::after_ns(250 * kSecond)), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Gin, AbortBetweenNodesTest, ::testing::Values("direct", "proxy"));
 
 }  // namespace
 }  // namespace switchyard::testing

@@ -179,7 +179,7 @@ TEST_F(ProxyTest, BulkGoesInPiecesWithinTheCreditAndItsSignalWithTheLast) {
   EXPECT_EQ(network_.posted()[0].put.peer, 2) << "the reserved ring does not wait for credit";
   network_.bytes_in_flight_ = 0;
   const auto posted = drained();
-  ASSERT_EQ(posted.size(), 5u);
+  ASSERT_GE(posted.size(), 5u);
   uint64_t offset = 0;
   for (size_t i = 1; i < posted.size(); ++i) {
     EXPECT_EQ(posted[i].put.to_offset, 100 + offset);
@@ -188,6 +188,27 @@ TEST_F(ProxyTest, BulkGoesInPiecesWithinTheCreditAndItsSignalWithTheLast) {
     offset += posted[i].put.num_bytes;
   }
   EXPECT_EQ(offset, put.num_bytes);
+}
+
+TEST_F(ProxyTest, PiecesAreSmallerWhileSignalsCome) {
+  const auto largest_piece = [&] {
+    const size_t num_before = drained().size();
+    EXPECT_TRUE(net_put(p_, path_, 0, put_of(1, 2 * Proxy::kPieceBytes)));
+    const auto posted = drained();
+    uint64_t largest = 0;
+    for (size_t i = num_before; i < posted.size(); ++i) largest = std::max(largest, posted[i].put.num_bytes);
+    return largest;
+  };
+  EXPECT_EQ(largest_piece(), Proxy::kPieceBytes);
+  // The one or the other may be too late, on a machine that does something else in between.
+  bool were_smaller = false;
+  for (int i = 0; i < 100 && !were_smaller; ++i) {
+    ASSERT_TRUE(net_signal(p_, path_, {2, 0, 0, 0, 0, 0, 1, 0, 1, nullptr}));
+    were_smaller = largest_piece() == Proxy::kPieceBytes / 2;
+  }
+  EXPECT_TRUE(were_smaller);
+  std::this_thread::sleep_for(std::chrono::nanoseconds(2 * Proxy::kSignalsNs));
+  EXPECT_EQ(largest_piece(), Proxy::kPieceBytes) << "no more signals came";
 }
 
 TEST_F(ProxyTest, ASignalWaitsForTheDataOfItsContextOnly) {
