@@ -46,6 +46,16 @@ case ${1:-} in
       # Random tests take long under a sanitizer; a tenth of the cases is enough to touch every path.
       export LSAN_OPTIONS=suppressions=$PWD/scripts/lsan.supp SWITCHYARD_RANDOM_CASES=${SWITCHYARD_RANDOM_CASES:-500}
       "build-$2/bin/$program"
+      # Once more with ranks on two nodes: the network's progress, and the proxy.
+      if [[ $program == *_tsan_test ]]; then
+        export SWITCHYARD_TEST_NODES=2 SWITCHYARD_NET=ofi
+        if [[ -n ${SWITCHYARD_SANITIZE_ALL:-} ]]; then
+          for gin in direct proxy; do SWITCHYARD_GIN=$gin SWITCHYARD_ROUND_TRIPS=200 "build-$2/bin/$program"; done
+        else
+          SWITCHYARD_GIN=proxy SWITCHYARD_ROUND_TRIPS=20 "build-$2/bin/$program"
+        fi
+        unset SWITCHYARD_TEST_NODES SWITCHYARD_NET
+      fi
       # Once more over two rails.
       [[ $program != net_endpoint_test ]] || SWITCHYARD_INTERFACE=lo,lo "build-$2/bin/$program" --gtest_filter='*/ofi'
     done
