@@ -83,8 +83,8 @@ Status Bootstrap::take_frame(const Frame& frame) {
     case FrameType::kExchangeFailed: {
       SWITCHYARD_ASSIGN(const ExchangeFailure failure, ExchangeFailure::parse(frame.payload));
       complete(failure.key, [&](Pending& pending) {
-        pending.done = true;
         pending.status = failure.status;
+        pending.done = true;
       });
       return {};
     }
@@ -122,11 +122,11 @@ void Bootstrap::complete(ExchangeKey key, const std::function<void(Pending&)>& h
 Status Bootstrap::take_result(const Frame& frame) {
   SWITCHYARD_ASSIGN(ExchangeResult result, ExchangeResult::parse(frame.payload));
   complete(result.key, [&](Pending& pending) {
-    pending.done = true;
     if (result.blobs.size() == pending.members.size()) pending.blobs = std::move(result.blobs);
     else
       pending.status = Status::internal(text(result.key.to_string(), " came back with ", result.blobs.size(),
                                              " blobs for ", pending.members.size(), " members"));
+    pending.done = true;
   });
   return {};
 }
@@ -136,11 +136,11 @@ void Bootstrap::fail_pending(const Status& status, int member) {
     const auto& members = pending->members;
     const bool concerned = member < 0 || std::find(members.begin(), members.end(), member) != members.end();
     if (pending->done || !concerned) continue;
-    pending->done = true;
     // Whoever gives up on a missing rank leaves; those it leaves behind must still learn who was missing.
     const std::string missing = pending->missing.empty() ? "" : "; missing: rank " + list_ranks(pending->missing);
     pending->status =
         Status(status.code(), text("rank ", rank_, ": ", key.to_string(), " failed: ", status.message(), missing));
+    pending->done = true;  // last: what comes before may throw where memory has run out
   }
   changed_.notify_all();
 }

@@ -56,7 +56,8 @@ Status malformed(const char* what) { return Status::remote(text("sent a malforme
 }  // namespace
 
 std::string ExchangeKey::to_string() const {
-  return text("exchange ", sequence, " of ", comm_id == kWorld ? "the first communicator" : text("communicator ", comm_id));
+  if (comm_id == kWorld) return text("exchange ", sequence, " of the first communicator");
+  return text("exchange ", sequence, " of communicator ", comm_id);
 }
 
 std::vector<std::byte> ExchangeRequest::encode() const {
