@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "tools/bench_baseline.hpp"
 #include "tools/bench_launch.hpp"
@@ -85,7 +86,7 @@ class Figures {
       bench::EpSpec spec = this->spec("round_trip", num_ranks, false);
       spec.nodes = 2;
       spec.net = "ofi";
-      Measured run{where(num_ranks, false) + ", 2 nodes", measure_run(spec, false)};
+      Measured run = middle_of_three([&] { return Measured{where(num_ranks, false) + ", 2 nodes", measure_run(spec, false)}; });
       add("LL over the network and memory bound", run, "/network_bound_ratio"_json_pointer, at_most(kMaxNetworkRatio, "x"));
       keep(std::move(run));
     }
@@ -111,7 +112,7 @@ class Figures {
     add("HT memory a rank, less 64 MB, over the bytes it receives", wide, "/memory_over"_json_pointer, at_most(2, "x"));
     keep(std::move(wide));
     for (const int num_nodes : {2, 3}) {
-      Measured run = high_throughput(num_nodes == 2 ? 4 : 3, num_nodes, true, false);
+      Measured run = middle_of_three([&] { return high_throughput(num_nodes == 2 ? 4 : 3, num_nodes, true, false); });
       if (run.result.ok()) {
         nlohmann::json& result = run.result.value();
         result["rows_over"] = result["network_rows"]["counted"].get<double>() / result["network_rows"]["bound"].get<double>();
@@ -163,6 +164,18 @@ class Figures {
     std::string place = where(num_ranks, windows);
     if (num_nodes > 1) place += fmt::format(", {} nodes", num_nodes);
     return {std::move(place), measure_run(spec, baselines)};
+  }
+  // Between nodes more threads than cores are at work, and where the scheduler puts them decides about a whole job.
+  template <class Measure>
+  static Measured middle_of_three(Measure measure) {
+    std::vector<Measured> runs;
+    for (int i = 0; i < 3; i++) {
+      runs.push_back(measure());
+      if (!runs.back().result.ok() || !runs.back().result.value().contains("network_bound_ratio")) return std::move(runs.back());
+    }
+    const auto ratio = [](const Measured& run) { return run.result.value()["network_bound_ratio"].template get<double>(); };
+    std::sort(runs.begin(), runs.end(), [&](const Measured& a, const Measured& b) { return ratio(a) < ratio(b); });
+    return std::move(runs[1]);
   }
   void keep(Measured run) {
     if (!run.result.ok()) return;
