@@ -193,7 +193,7 @@ cudaError_t cudaGetDevice(int* device) {
 cudaError_t cudaSetDeviceFlags(unsigned int) { return cudaSuccess; }
 
 cudaError_t cudaDeviceSynchronize(void) {
-  return host_cuda::guarded("cudaDeviceSynchronize", [] {
+  return host_cuda::guarded_cuda("cudaDeviceSynchronize", [] {
     return report(Device::current().synchronize(Deadline::never()), "cudaDeviceSynchronize", cudaErrorLaunchFailure);
   });
 }

@@ -12,7 +12,7 @@ cudaError_t report(cudaError_t code);
 cudaError_t report(const Status& status, const char* call, cudaError_t code);
 // Runs the body of a C function that needs memory. Nothing is ever thrown across the C boundary.
 template <class Body>
-cudaError_t guarded(const char* call, Body&& body) noexcept {
+cudaError_t guarded_cuda(const char* call, Body&& body) noexcept {
   cudaError_t result = cudaErrorUnknown;
   const Status ran = switchyard::guarded([&] { result = body(); });
   return ran.ok() ? result : report(ran, call, cudaErrorMemoryAllocation);

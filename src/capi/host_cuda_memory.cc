@@ -13,7 +13,7 @@
 #include "platform/host/memory.hpp"
 
 using namespace switchyard;
-using host_cuda::guarded;
+using host_cuda::guarded_cuda;
 using host_cuda::report;
 using host_cuda::stream_handle;
 
@@ -28,7 +28,7 @@ cudaError_t allocate(void** pointer, size_t num_bytes, Kind kind, const char* ca
   if (pointer == nullptr) return report(cudaErrorInvalidValue);
   *pointer = nullptr;
   if (num_bytes == 0) return cudaSuccess;
-  return guarded(call, [&] {
+  return guarded_cuda(call, [&] {
     auto memory = DeviceMemory::instance().allocate(num_bytes, kind, Device::current().ordinal());
     if (!memory.ok()) return report(memory.status(), call, cudaErrorMemoryAllocation);
     *pointer = memory.value();
@@ -100,7 +100,7 @@ cudaError_t cudaMallocManaged(void** devPtr, size_t size, unsigned int) {
 }
 
 cudaError_t cudaMallocAsync(void** devPtr, size_t size, cudaStream_t stream) {
-  return guarded("cudaMallocAsync", [&]() -> cudaError_t {
+  return guarded_cuda("cudaMallocAsync", [&]() -> cudaError_t {
     // Memory that is there before its turn in the stream is there at its turn.
     const auto found = Device::find_stream(stream_handle(stream));
     if (!found.ok()) return report(found.status(), "cudaMallocAsync", cudaErrorInvalidResourceHandle);
@@ -109,7 +109,7 @@ cudaError_t cudaMallocAsync(void** devPtr, size_t size, cudaStream_t stream) {
 }
 
 cudaError_t cudaFreeAsync(void* devPtr, cudaStream_t stream) {
-  return guarded("cudaFreeAsync", [&]() -> cudaError_t {
+  return guarded_cuda("cudaFreeAsync", [&]() -> cudaError_t {
     if (devPtr == nullptr) return cudaSuccess;
     const auto found = DeviceMemory::instance().find(devPtr);
     if (!found || found->base != devPtr || found->kind != Kind::kDevice) return report(cudaErrorInvalidValue);
@@ -121,7 +121,7 @@ cudaError_t cudaFreeAsync(void* devPtr, cudaStream_t stream) {
 }
 
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
-  return guarded("cudaMemGetInfo", [&]() -> cudaError_t {
+  return guarded_cuda("cudaMemGetInfo", [&]() -> cudaError_t {
     if (free == nullptr || total == nullptr) return report(cudaErrorInvalidValue);
     *free = available_memory_bytes();
     *total = host_cuda::total_memory_bytes();
@@ -144,7 +144,7 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes* attributes, c
 }
 
 cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t count, enum cudaMemcpyKind kind, cudaStream_t stream) {
-  return guarded("cudaMemcpyAsync", [&]() -> cudaError_t {
+  return guarded_cuda("cudaMemcpyAsync", [&]() -> cudaError_t {
     if (const cudaError_t error = check_copy(dst, src, count, kind); error != cudaSuccess) return report(error);
     if (count == 0) return cudaSuccess;
     const bool pageable_src = is_pageable(src), pageable_dst = is_pageable(dst);
@@ -160,7 +160,7 @@ cudaError_t cudaMemcpyAsync(void* dst, const void* src, size_t count, enum cudaM
 }
 
 cudaError_t cudaMemcpy(void* dst, const void* src, size_t count, enum cudaMemcpyKind kind) {
-  return guarded("cudaMemcpy", [&]() -> cudaError_t {
+  return guarded_cuda("cudaMemcpy", [&]() -> cudaError_t {
     if (const cudaError_t error = check_copy(dst, src, count, kind); error != cudaSuccess) return report(error);
     // In the order of the default stream, but on this thread: it would only wait for a worker to do the same.
     if (const cudaError_t waited = cudaStreamSynchronize(nullptr); waited != cudaSuccess) return waited;
@@ -170,7 +170,7 @@ cudaError_t cudaMemcpy(void* dst, const void* src, size_t count, enum cudaMemcpy
 }
 
 cudaError_t cudaMemsetAsync(void* devPtr, int value, size_t count, cudaStream_t stream) {
-  return guarded("cudaMemsetAsync", [&]() -> cudaError_t {
+  return guarded_cuda("cudaMemsetAsync", [&]() -> cudaError_t {
     if (devPtr == nullptr && count != 0) return report(cudaErrorInvalidValue);
     if (count == 0) return cudaSuccess;
     return post(stream, [=] { std::memset(devPtr, value, count); }, false, "cudaMemsetAsync");
@@ -178,7 +178,7 @@ cudaError_t cudaMemsetAsync(void* devPtr, int value, size_t count, cudaStream_t 
 }
 
 cudaError_t cudaMemset(void* devPtr, int value, size_t count) {
-  return guarded("cudaMemset", [&]() -> cudaError_t {
+  return guarded_cuda("cudaMemset", [&]() -> cudaError_t {
     if (devPtr == nullptr && count != 0) return report(cudaErrorInvalidValue);
     if (const cudaError_t waited = cudaStreamSynchronize(nullptr); waited != cudaSuccess) return waited;
     if (count != 0) std::memset(devPtr, value, count);

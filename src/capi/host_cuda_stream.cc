@@ -8,7 +8,7 @@
 #include "platform/host/event.hpp"
 
 using namespace switchyard;
-using host_cuda::guarded;
+using host_cuda::guarded_cuda;
 using host_cuda::report;
 using host_cuda::stream_handle;
 
@@ -67,7 +67,7 @@ cudaError_t report_once(Stream& stream, const char* call) {
 extern "C" {
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* pStream, unsigned int flags) {
-  return guarded("cudaStreamCreateWithFlags", [&]() -> cudaError_t {
+  return guarded_cuda("cudaStreamCreateWithFlags", [&]() -> cudaError_t {
     if (pStream == nullptr || (flags & ~unsigned(cudaStreamNonBlocking)) != 0) return report(cudaErrorInvalidValue);
     const bool blocking = (flags & cudaStreamNonBlocking) == 0;
     auto stream = Device::current().create_stream(blocking ? StreamOrder::kBlocking : StreamOrder::kNonBlocking);
@@ -84,13 +84,13 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* pStream, unsigned int fla
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  return guarded("cudaStreamDestroy", [&]() -> cudaError_t {
+  return guarded_cuda("cudaStreamDestroy", [&]() -> cudaError_t {
     return report(Device::destroy_stream(stream_handle(stream)), "cudaStreamDestroy", cudaErrorInvalidResourceHandle);
   });
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  return guarded("cudaStreamSynchronize", [&]() -> cudaError_t {
+  return guarded_cuda("cudaStreamSynchronize", [&]() -> cudaError_t {
     auto found = find_to_await(stream);
     if (!found.ok()) return report(found.status(), "cudaStreamSynchronize", cudaErrorInvalidResourceHandle);
     if (found.value()->on_worker()) return report(cudaErrorNotPermitted);
@@ -100,7 +100,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
-  return guarded("cudaStreamQuery", [&]() -> cudaError_t {
+  return guarded_cuda("cudaStreamQuery", [&]() -> cudaError_t {
     auto found = find_to_await(stream);
     if (!found.ok()) return report(found.status(), "cudaStreamQuery", cudaErrorInvalidResourceHandle);
     return found.value()->idle() ? report_once(*found.value(), "cudaStreamQuery") : cudaErrorNotReady;
@@ -108,7 +108,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int flags) {
-  return guarded("cudaStreamWaitEvent", [&]() -> cudaError_t {
+  return guarded_cuda("cudaStreamWaitEvent", [&]() -> cudaError_t {
     const EventPtr awaited = find_event(event);
     auto found = Device::stream_for_post(stream_handle(stream));
     if (!awaited || !found.ok()) return report(cudaErrorInvalidResourceHandle);
@@ -118,7 +118,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 }
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t fn, void* userData) {
-  return guarded("cudaLaunchHostFunc", [&]() -> cudaError_t {
+  return guarded_cuda("cudaLaunchHostFunc", [&]() -> cudaError_t {
     if (fn == nullptr) return report(cudaErrorInvalidValue);
     auto found = Device::stream_for_post(stream_handle(stream));
     if (!found.ok()) return report(found.status(), "cudaLaunchHostFunc", cudaErrorInvalidResourceHandle);
@@ -152,7 +152,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t) { return report(cudaErrorNotSu
 cudaError_t cudaGraphDestroy(cudaGraph_t) { return report(cudaErrorNotSupported); }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int flags) {
-  return guarded("cudaEventCreateWithFlags", [&]() -> cudaError_t {
+  return guarded_cuda("cudaEventCreateWithFlags", [&]() -> cudaError_t {
     constexpr unsigned int kKnown = cudaEventBlockingSync | cudaEventDisableTiming | cudaEventInterprocess;
     if (event == nullptr || (flags & ~kKnown) != 0) return report(cudaErrorInvalidValue);
     if ((flags & cudaEventInterprocess) != 0) return report(cudaErrorNotSupported);
@@ -170,7 +170,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  return guarded("cudaEventRecord", [&]() -> cudaError_t {
+  return guarded_cuda("cudaEventRecord", [&]() -> cudaError_t {
     const EventPtr recorded = find_event(event);
     auto found = Device::stream_for_post(stream_handle(stream));
     if (!recorded || !found.ok()) return report(cudaErrorInvalidResourceHandle);
@@ -185,7 +185,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  return guarded("cudaEventSynchronize", [&]() -> cudaError_t {
+  return guarded_cuda("cudaEventSynchronize", [&]() -> cudaError_t {
     const EventPtr found = find_event(event);
     if (!found) return report(cudaErrorInvalidResourceHandle);
     return report(found->event.synchronize(Deadline::never()), "cudaEventSynchronize", cudaErrorUnknown);
@@ -193,7 +193,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t start, cudaEvent_t end) {
-  return guarded("cudaEventElapsedTime", [&]() -> cudaError_t {
+  return guarded_cuda("cudaEventElapsedTime", [&]() -> cudaError_t {
     const EventPtr first = find_event(start), second = find_event(end);
     if (ms == nullptr) return report(cudaErrorInvalidValue);
     if (!first || !second || !first->has_time || !second->has_time) return report(cudaErrorInvalidResourceHandle);
