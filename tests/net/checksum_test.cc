@@ -116,8 +116,10 @@ TEST(Checksum, NothingIsLostOrDoneTwiceWhenTheNetworkHasNoRoom) {
       }
       return pair.signal() == kNumPuts * (kNumPuts + 1) / 2;
     };
-    ASSERT_EQ(wait_until(all_arrived, Deadline::after_ns(10 * kSecond)), WaitResult::kReady)
-        << pair.signal() << pair.error(0) << pair.error(1);
+    // Nobody else is needed for it, so there is nothing to wait for.
+    for (uint64_t num_steps = 0; !all_arrived(); ++num_steps) {
+      ASSERT_LT(num_steps, 10 * kNumPuts) << pair.signal() << pair.error(0) << pair.error(1);
+    }
     EXPECT_EQ(pair.net[0]->flush(), NetPost::kPosted);
   }
 }
