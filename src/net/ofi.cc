@@ -99,7 +99,7 @@ class OfiEndpoint final : public NetEndpoint {
   };
   struct Source {
     const void* memory;
-    const Region* region;  // null: the bytes travel with the call
+    const Region* region;  // null: a word of the caller's, which is copied
   };
   struct Piece {
     uint64_t offset;  // in the put
@@ -126,6 +126,9 @@ class OfiEndpoint final : public NetEndpoint {
   uint32_t word_of(const NetPut& put) const;
   NetPost posted(int64_t result, Operation* operation, const char* what);
   bool has_room(Peer& peer);
+  // Of what is in no registered region. Only where it would have to be: of what is injected, libfabric 1.17's rxm loses the context, and
+  // crashes when such an operation ends with its connection.
+  uint64_t inject_flag(size_t rail) const { return rails_[rail].fabric.needs(FI_MR_LOCAL) ? FI_INJECT : 0; }
   size_t next_rail() const;
   uint64_t piece_bytes(uint64_t num_bytes) const;
   // For people; empty where there is one.
@@ -189,7 +192,7 @@ class OfiEndpoint final : public NetEndpoint {
   std::vector<Operation*> free_operations_;
   std::deque<Countdown> countdowns_;
   std::vector<Countdown*> free_countdowns_;
-  uint64_t sink_ = 0;
+  uint64_t sink_[2] = {};  // where the others' bare writes go, and what this rank's carry
   size_t num_in_flight_ = 0;  // writes, reads and messages of this rank, but to peers that are written off
   std::atomic<uint64_t> bytes_in_flight_{0};  // written under the lock; read by anybody, as a hint
   std::atomic<bool> failed_{false};
@@ -212,7 +215,7 @@ Result<std::unique_ptr<NetEndpoint>> OfiEndpoint::connect(const NetContext& cont
   std::unique_ptr<OfiEndpoint> endpoint(new OfiEndpoint(context, std::move(rails)));
   SWITCHYARD_TRY(endpoint->meet(deadline));
   SWITCHYARD_TRY(ProgressThreads::instance().add(*endpoint));
-  SWITCHYARD_TRY(endpoint->register_region(kSinkRegion, &endpoint->sink_, sizeof(endpoint->sink_), deadline));
+  SWITCHYARD_TRY(endpoint->register_region(kSinkRegion, endpoint->sink_, sizeof(endpoint->sink_), deadline));
   return std::unique_ptr<NetEndpoint>(std::move(endpoint));
 }
 
@@ -411,7 +414,7 @@ bool OfiEndpoint::has_room(Peer& peer) {
 
 NetPost OfiEndpoint::put(const NetPut& put) {
   const std::lock_guard lock(mutex_);
-  if (put.num_bytes == 0) return put_from(put, {&sink_, nullptr});
+  if (put.num_bytes == 0) return put_from(put, {&sink_[1], find(kSinkRegion)});
   const Region* from = find(put.from_region);
   if (from == nullptr || !range_fits(put.from_offset, put.num_bytes, from->num_bytes)) return NetPost::kFailed;
   return put_from(put, {from->memory + put.from_offset, from});
@@ -521,8 +524,11 @@ NetPost OfiEndpoint::write(const NetPut& put, const Region& to, const Source& so
   operation->sequence = data.sequence;
   operation->num_bytes = length;
   operation->countdown = piece.countdown;
-  iovec local{const_cast<char*>(static_cast<const char*>(source.memory) + piece.offset), length};
-  void* descriptor = source.region == nullptr ? nullptr : source.region->registrations[rail].descriptor;
+  const bool is_value = source.region == nullptr;
+  if (is_value) std::memcpy(&operation->message.value, source.memory, length);
+  const char* from = is_value ? reinterpret_cast<const char*>(&operation->message.value) : static_cast<const char*>(source.memory);
+  iovec local{const_cast<char*>(from + piece.offset), length};
+  void* descriptor = is_value ? nullptr : source.region->registrations[rail].descriptor;
   fi_rma_iov remote{offer.base + to_offset, length, offer.key};
   fi_msg_rma message{};
   message.msg_iov = &local;
@@ -533,7 +539,7 @@ NetPost OfiEndpoint::write(const NetPut& put, const Region& to, const Source& so
   message.rma_iov_count = 1;
   message.context = &operation->context;
   message.data = data.pack();
-  const uint64_t inject = source.region == nullptr ? FI_INJECT : uint64_t{0};
+  const uint64_t inject = is_value ? inject_flag(rail) : 0;
   const uint64_t flags = FI_REMOTE_CQ_DATA | FI_COMPLETION | delivery | inject;
   return posted(fi_writemsg(rails_[rail].fabric.endpoint.get(), &message, flags), operation, "a write");
 }
@@ -551,7 +557,7 @@ NetPost OfiEndpoint::send_signal(const NetPut& put) {
   message.addr = rails_[rail].addresses[size_t(put.peer)];
   message.context = &operation->context;
   const int64_t sent =
-      fi_sendmsg(rails_[rail].fabric.endpoint.get(), &message, FI_INJECT | FI_COMPLETION | delivery_);
+      fi_sendmsg(rails_[rail].fabric.endpoint.get(), &message, inject_flag(rail) | FI_COMPLETION | delivery_);
   return posted(sent, operation, "a signal");
 }
 
@@ -591,7 +597,7 @@ NetPost OfiEndpoint::deliver() {
       NetPut fence{};
       fence.peer = int(rank);
       const Piece piece{0, 0, true, nullptr};
-      const NetPost result = write(fence, *find(kSinkRegion), {&sink_, nullptr}, piece, FI_DELIVERY_COMPLETE);
+      const NetPost result = write(fence, *find(kSinkRegion), {&sink_[1], find(kSinkRegion)}, piece, FI_DELIVERY_COMPLETE);
       if (result == NetPost::kBusy) return NetPost::kBusy;
       peers_[rank].has_undelivered = false;
     }
