@@ -53,7 +53,7 @@ void print_run(const nlohmann::json& run) {
   }
   if (run.contains("network_rows")) {
     fmt::print("  {} rows crossed between nodes each round trip, {} must (tokens x other nodes, there and back); {:.3f} x their bytes\n",
-               run["network_rows"]["counted"].get<double>(), run["network_rows"]["bound"].get<uint64_t>(),
+               run["network_rows"]["counted"].get<uint64_t>(), run["network_rows"]["bound"].get<uint64_t>(),
                run["network_row_bytes"]["counted"].get<double>() / run["network_row_bytes"]["bound"].get<double>());
   }
   for (const nlohmann::json& baseline : run["baselines"]) print_baseline(baseline);
