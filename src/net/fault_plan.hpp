@@ -33,7 +33,7 @@ struct FaultPlan {
   struct CutPeer {
     int peer;
     Cut how;
-    uint64_t from_ns = 0;                 // since the endpoint was made
+    uint64_t from_ns = 0;              // since the endpoint was made
     uint64_t until_ns = ~uint64_t{0};  // then it is restored
   };
   std::vector<CutPeer> cut{};

@@ -183,7 +183,7 @@ TEST(Exhaustion, NoCallOfAJobOnTwoNodesTakesMoreThanTheJobWithIt) {
 }
 
 TEST(Exhaustion, NoCallOfAJobOverLibfabricTakesMoreThanTheJobWithIt) {
-  strike_everywhere({.net = "ofi"}, faults_of_calls, {.stride = 50});
+  strike_everywhere({.net = "ofi"}, faults_of_calls, {.stride = 25});
 }
 
 TEST(Exhaustion, NoCallOfRoundTripsOnOneNodeTakesMoreThanTheJobWithIt) {

@@ -98,8 +98,9 @@ std::string live_and_abort(const LifeOptions& options, const UniqueId& id, int r
   if (fault.empty() && !life.wrong().empty()) fault = life.wrong();
   // The aborting rank may be through before its own thread aborts only if another failed first; nobody does. Between nodes the
   // connection of a rank that has left because of the abort may end before word of it comes.
-  const bool was_left = options.two_nodes && status.message().find("network") != std::string::npos;
-  if (fault.empty() && !was_left && status.message().find("abort") == std::string::npos) {
+  const auto says = [&](const char* words) { return status.message().find(words) != std::string::npos; };
+  const bool was_left = options.two_nodes && (says("can't be reached over the network") || says("the network lost rank"));
+  if (fault.empty() && !was_left && !says("abort")) {
     fault = text("rank ", rank, " ended otherwise: ", status.to_string());
   }
   return fault;

@@ -184,7 +184,11 @@ TEST_F(ProxyTest, BulkGoesInPiecesWithinTheCreditAndItsSignalWithTheLast) {
   for (size_t i = 1; i < posted.size(); ++i) {
     EXPECT_EQ(posted[i].put.to_offset, 100 + offset);
     EXPECT_EQ(posted[i].put.from_offset, 200 + offset);
-    EXPECT_EQ(posted[i].put.signal_value, i + 1 == posted.size() ? 1u : 0u);
+    const bool last = i + 1 == posted.size();
+    EXPECT_EQ(posted[i].put.signal_value, last ? 1u : 0u);
+    // Half pieces for a while after the signal above.
+    const uint64_t num_bytes = posted[i].put.num_bytes;
+    EXPECT_TRUE(last || num_bytes == Proxy::kPieceBytes || num_bytes == Proxy::kPieceBytes / 2) << num_bytes;
     offset += posted[i].put.num_bytes;
   }
   EXPECT_EQ(offset, put.num_bytes);
