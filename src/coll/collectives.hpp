@@ -5,13 +5,11 @@
 // bits.
 //
 // THREADS    as the communicator: one call at a time, in the same order on all ranks. Operations run in the order of
-// the
-//            calls, whatever streams they are on.
+//            the calls, whatever streams they are on.
 // OWNERSHIP  owns its memory; it must outlive what it posted, the communicator must outlive it.
 // ERRORS     what can't be is refused by the call. What fails later is reported by the stream: a rank that does not
-// come
-//            within the communicator's time limit, or is gone, is named where that can be told. That is the end of
-//            these collectives: every later call, and the communicator's async error, says so.
+//            come within the communicator's time limit, or is gone, is named where that can be told. That is the end
+//            of these collectives: every later call, and the communicator's async error, says so.
 // BLOCKING   create() until the deadline; the operations never.
 #pragma once
 #include <memory>

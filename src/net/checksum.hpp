@@ -12,7 +12,7 @@
 // OWNERSHIP  owns the endpoint it decorates and the ledger. Reads the memory of registered regions, which must be the
 //            host's.
 // ERRORS     the first damage ends the endpoint: posts fail, no further signal is given, error() names source and
-// place.
+//            place.
 #pragma once
 #include <atomic>
 #include <mutex>

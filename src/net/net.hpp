@@ -40,6 +40,14 @@ class NetEndpoint : public Progressed {
   virtual void deregister_region(uint32_t id) = 0;
 
   virtual NetPost put(const NetPut& put) = 0;
+  // Several to one peer, in this order, as put() does it one by one; how many were posted. `result` is that of the last
+  // one tried; who gets kBusy comes back with the rest. A chain: a network with a doorbell need ring it once only.
+  virtual size_t put_chain(std::span<const NetPut> puts, NetPost& result) {
+    for (size_t i = 0; i < puts.size(); ++i) {
+      if ((result = put(puts[i])) != NetPost::kPosted) return i;
+    }
+    return puts.size();
+  }
   // Writes up to 8 bytes that travel with the call, then the signal, as put() does.
   virtual NetPost put_value(const NetPut& put, uint64_t value) = 0;
   // Reads from the peer's region into mine; done when a later flush() is.

@@ -29,7 +29,12 @@ class OfiEndpoint final : public NetEndpoint {
 
   Status register_region(uint32_t id, void* memory, size_t num_bytes, Deadline deadline) override;
   void deregister_region(uint32_t id) override;
-  NetPost put(const NetPut& put) override;
+  NetPost put(const NetPut& put) override {
+    NetPost result;
+    put_chain({&put, 1}, result);
+    return result;
+  }
+  size_t put_chain(std::span<const NetPut> puts, NetPost& result) override;
   NetPost put_value(const NetPut& put, uint64_t value) override;
   NetPost get(int peer, uint32_t from_region, uint64_t from_offset, uint32_t to_region, uint64_t to_offset,
               uint64_t num_bytes) override;
@@ -98,13 +103,14 @@ class OfiEndpoint final : public NetEndpoint {
     SignalMessage* buffer;  // where a receive puts one
   };
   struct Source {
-    const void* memory;
+    const void* memory;    // null: there is no such place
     const Region* region;  // null: a word of the caller's, which is copied
   };
   struct Piece {
     uint64_t offset;  // in the put
     uint64_t num_bytes;
     bool has_signal;
+    bool is_chained;  // another write follows at once
     Countdown* countdown;
   };
 
@@ -120,7 +126,10 @@ class OfiEndpoint final : public NetEndpoint {
   Status receive_into(Operation* operation);
   static Result<Registration> register_on(const Rail& rail, uint32_t id, void* memory, size_t num_bytes, uint64_t access);
   const Region* find(uint32_t id) const;
-  NetPost put_from(const NetPut& put, const Source& source);
+  Source source_of(const NetPut& put) const;
+  bool reaches(const NetPut& put) const;
+  NetPost put_from(const NetPut& put, const Source& source, bool is_chained);
+  bool may_chain(const Peer& peer) const;
   NetPost write(const NetPut& put, const Region& to, const Source& source, const Piece& piece, uint64_t delivery);
   NetPost send_signal(const NetPut& put);
   uint32_t word_of(const NetPut& put) const;
@@ -412,18 +421,45 @@ bool OfiEndpoint::has_room(Peer& peer) {
   return peer.outgoing.has_room();
 }
 
-NetPost OfiEndpoint::put(const NetPut& put) {
+size_t OfiEndpoint::put_chain(std::span<const NetPut> puts, NetPost& result) {
   const std::lock_guard lock(mutex_);
-  if (put.num_bytes == 0) return put_from(put, {&sink_[1], find(kSinkRegion)});
-  const Region* from = find(put.from_region);
-  if (from == nullptr || !range_fits(put.from_offset, put.num_bytes, from->num_bytes)) return NetPost::kFailed;
-  return put_from(put, {from->memory + put.from_offset, from});
+  for (size_t i = 0; i < puts.size(); ++i) {
+    // One that will be refused is not waited for.
+    const bool is_chained = i + 1 < puts.size() && source_of(puts[i + 1]).memory != nullptr && reaches(puts[i + 1]);
+    if ((result = put_from(puts[i], source_of(puts[i]), is_chained)) != NetPost::kPosted) return i;
+  }
+  return puts.size();
 }
 
 NetPost OfiEndpoint::put_value(const NetPut& put, uint64_t value) {
   const std::lock_guard lock(mutex_);
   if (put.num_bytes == 0 || put.num_bytes > sizeof(value)) return NetPost::kFailed;
-  return put_from(put, {&value, nullptr});
+  return put_from(put, {&value, nullptr}, false);
+}
+
+OfiEndpoint::Source OfiEndpoint::source_of(const NetPut& put) const {
+  if (put.num_bytes == 0) return {&sink_[1], find(kSinkRegion)};
+  const Region* from = find(put.from_region);
+  if (from == nullptr || !range_fits(put.from_offset, put.num_bytes, from->num_bytes)) return {nullptr, nullptr};
+  return {from->memory + put.from_offset, from};
+}
+
+// Is the peer there, and what the put names at it?
+bool OfiEndpoint::reaches(const NetPut& put) const {
+  if (put.peer < 0 || size_t(put.peer) >= peers_.size() || !usable(put.peer)) return false;
+  if (put.signal_value != 0) {
+    const Region* signals = find(put.signal_region);
+    if (signals == nullptr || !range_fits(put.signal_offset, sizeof(uint64_t), signals->num_bytes)) return false;
+  }
+  const Region* to = find(put.num_bytes == 0 ? kSinkRegion : put.to_region);
+  return to != nullptr &&
+         (put.num_bytes == 0 || range_fits(put.to_offset, put.num_bytes, to->offers[size_t(put.peer)][0].num_bytes));
+}
+
+// A provider may keep back what it was told not to be the last. So the next write must find room for certain, and on
+// the same rail.
+bool OfiEndpoint::may_chain(const Peer& peer) const {
+  return rails_.size() == 1 && peer.outgoing.has_room(2) && num_in_flight_ + 2 <= rails_[0].fabric.info->tx_attr->size;
 }
 
 // The index of the signal's word, if signal and value fit into completion data.
@@ -451,25 +487,17 @@ uint64_t OfiEndpoint::piece_bytes(uint64_t num_bytes) const {
   return std::min(max_piece_bytes_, round_up(div_up(num_bytes, rails_.size()), kMultiple));
 }
 
-NetPost OfiEndpoint::put_from(const NetPut& put, const Source& source) {
-  if (failed_.load(std::memory_order_relaxed)) return NetPost::kFailed;
-  if (put.peer < 0 || size_t(put.peer) >= peers_.size() || !usable(put.peer)) return NetPost::kFailed;
-  if (put.signal_value != 0) {
-    const Region* signals = find(put.signal_region);
-    if (signals == nullptr || !range_fits(put.signal_offset, sizeof(uint64_t), signals->num_bytes)) return NetPost::kFailed;
-  }
+NetPost OfiEndpoint::put_from(const NetPut& put, const Source& source, bool is_chained) {
+  // All of it at once: of a put that is refused no piece is posted.
+  if (source.memory == nullptr || !reaches(put)) return NetPost::kFailed;
   Peer& peer = peers_[size_t(put.peer)];
   if (peer.left.load(std::memory_order_relaxed)) {
     // release; pairs with the acquire in Gin::read_counter()
     if (put.counter != nullptr) std::atomic_ref<uint64_t>(*put.counter).fetch_add(1, std::memory_order_release);
     return NetPost::kPosted;
   }
-  // All of it at once: of a put that is refused no piece is posted.
   const bool bare = put.num_bytes == 0;
-  const Region* to = find(bare ? kSinkRegion : put.to_region);
-  if (to == nullptr) return NetPost::kFailed;
-  const uint64_t capacity = to->offers[size_t(put.peer)][0].num_bytes;
-  if (!bare && !range_fits(put.to_offset, put.num_bytes, capacity)) return NetPost::kFailed;
+  const Region& to = *find(bare ? kSinkRegion : put.to_region);
   if (!has_room(peer)) return NetPost::kBusy;
   const bool fits = put.signal_value == 0 || word_of(put) != kNoWord;
   if (bare && !fits) return send_signal(put);
@@ -482,7 +510,9 @@ NetPost OfiEndpoint::put_from(const NetPut& put, const Source& source) {
   const auto post_next = [&] {
     const uint64_t num_bytes = std::min(most, put.num_bytes - offset);
     const bool last = offset + num_bytes == put.num_bytes;
-    result = write(put, *to, source, {offset, num_bytes, last && fits, countdown}, delivery_);
+    const bool has_signal = last && fits;
+    result = write(put, to, source,
+                   {offset, num_bytes, has_signal, has_signal && is_chained && may_chain(peer), countdown}, delivery_);
     if (result == NetPost::kPosted) offset += num_bytes;
     return result;
   };
@@ -540,7 +570,8 @@ NetPost OfiEndpoint::write(const NetPut& put, const Region& to, const Source& so
   message.context = &operation->context;
   message.data = data.pack();
   const uint64_t inject = is_value ? inject_flag(rail) : 0;
-  const uint64_t flags = FI_REMOTE_CQ_DATA | FI_COMPLETION | delivery | inject;
+  const uint64_t more = piece.is_chained ? FI_MORE : 0;
+  const uint64_t flags = FI_REMOTE_CQ_DATA | FI_COMPLETION | delivery | inject | more;
   return posted(fi_writemsg(rails_[rail].fabric.endpoint.get(), &message, flags), operation, "a write");
 }
 
@@ -596,7 +627,7 @@ NetPost OfiEndpoint::deliver() {
       if (!has_room(peers_[rank])) return NetPost::kBusy;
       NetPut fence{};
       fence.peer = int(rank);
-      const Piece piece{0, 0, true, nullptr};
+      const Piece piece{0, 0, true, false, nullptr};
       const NetPost result = write(fence, *find(kSinkRegion), {&sink_[1], find(kSinkRegion)}, piece, FI_DELIVERY_COMPLETE);
       if (result == NetPost::kBusy) return NetPost::kBusy;
       peers_[rank].has_undelivered = false;

@@ -1,6 +1,7 @@
 #include "net/proxy.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "base/log.hpp"
@@ -11,7 +12,7 @@ namespace switchyard {
 namespace {
 
 const HostPlatform kHost;
-constexpr int kBatch = 32;  // operations of one ring before the others have their turn
+constexpr size_t kBatch = 32;  // descriptors of one ring before the others have their turn
 
 }  // namespace
 
@@ -58,8 +59,9 @@ bool Proxy::serve(Lane& lane) {
   if (!lock.owns_lock() || lane.has_failed) return false;
   const uint64_t first = lane.next;
   NetPost result = NetPost::kPosted;
+  lane.end = first + kBatch;
   lane.piece_bytes = 0;
-  for (int i = 0; i < kBatch && result == NetPost::kPosted; ++i) result = step(lane);
+  while (lane.next < lane.end && result == NetPost::kPosted) result = step(lane);
   // Once a batch: producers look at this word only when they run out of room.
   if (lane.next != first) lane.ring->done(kHost, lane.next);
   if (lane.next != first && lane.is_reserved) last_signal_ns_.store(now_ns(), std::memory_order_relaxed);
@@ -91,12 +93,16 @@ NetPost Proxy::step(Lane& lane) {
     lane.is_value = descriptor.op() == ProxyOp::kPutValue;
     lane.has_put = true;
   }
+  const uint64_t ticket = lane.next;
   const NetPost result = post(lane);
-  const bool dropped = result == NetPost::kFailed && lane.put.peer < num_ranks_ && !endpoint_.usable(lane.put.peer);
-  if (result != NetPost::kPosted && !dropped) return result;
+  if (lane.next == ticket) {
+    const bool dropped = result == NetPost::kFailed && lane.put.peer < num_ranks_ && !endpoint_.usable(lane.put.peer);
+    if (!dropped) return result;
+    ++lane.next;
+  }
+  // Of a chain that was not posted whole the rest is read once more.
   lane.put = {};
   lane.has_put = false;
-  ++lane.next;
   return NetPost::kPosted;
 }
 
@@ -107,10 +113,15 @@ void Proxy::begin_turn(Lane& lane) {
   lane.bytes_left = lane.piece_bytes;
 }
 
+// Moves `next` on past what was posted.
 NetPost Proxy::post(Lane& lane) {
   NetPut& put = lane.put;
   if (put.peer >= num_ranks_) return NetPost::kFailed;
-  if (lane.is_value) return endpoint_.put_value(put, put.from_offset);
+  if (lane.is_value) {
+    const NetPost result = endpoint_.put_value(put, put.from_offset);
+    lane.next += result == NetPost::kPosted;
+    return result;
+  }
   if (lane.piece_bytes == 0) begin_turn(lane);
   const auto has_credit = [&] { return lane.bytes_left > 0 && endpoint_.bytes_in_flight() < lane.credit_bytes; };
   while (put.num_bytes > lane.piece_bytes) {
@@ -127,8 +138,33 @@ NetPost Proxy::post(Lane& lane) {
     lane.bytes_left = 0;
   }
   if (!lane.is_reserved && put.num_bytes > 0 && !has_credit()) return NetPost::kBusy;
-  const NetPost result = endpoint_.put(put);
-  if (result == NetPost::kPosted) lane.bytes_left -= std::min(lane.bytes_left, put.num_bytes);
+  return post_chain(lane);
+}
+
+// The put at hand, and those behind it that can go along: to the same peer, each within one descriptor and one piece,
+// as far as turn and credit go.
+NetPost Proxy::post_chain(Lane& lane) {
+  std::array<NetPut, kBatch> chain;
+  chain[0] = lane.put;
+  size_t size = 1;
+  uint64_t num_bytes = lane.put.num_bytes;
+  const uint64_t in_flight = endpoint_.bytes_in_flight();
+  const auto has_credit = [&] {
+    return num_bytes == 0 || (num_bytes <= lane.bytes_left && in_flight + num_bytes <= lane.credit_bytes);
+  };
+  ProxyDescriptor descriptor;
+  while (lane.next + size < lane.end && lane.ring->take(kHost, lane.next + size, descriptor) &&
+         descriptor.op() == ProxyOp::kPut) {
+    NetPut& follower = chain[size] = {};
+    read_descriptor(descriptor, follower);
+    num_bytes += follower.num_bytes;
+    if (follower.peer != lane.put.peer || !has_credit()) break;
+    ++size;
+  }
+  NetPost result;
+  const size_t num_posted = endpoint_.put_chain({chain.data(), size}, result);
+  for (size_t i = 0; i < num_posted; ++i) lane.bytes_left -= std::min(lane.bytes_left, chain[i].num_bytes);
+  lane.next += num_posted;
   return result;
 }
 

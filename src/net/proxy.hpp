@@ -2,13 +2,14 @@
 //
 // The reserved ring comes first, always; bulk data follows in pieces, as long as what is on its way does not exceed the
 // credit. The credit is small next to what a transport would queue, so that a signal never stands behind much; while
-// signals come it is half of that.
+// signals come it is half of that. Small puts to one peer that lie side by side in a ring are posted as a chain.
 // The progress threads serve the rings, and so does whoever waits for the network.
 //
 // THREADS    progress(): any; a ring is served by one thread at a time.
 // OWNERSHIP  owns the rings; the endpoint outlives it.
-// ERRORS     what goes to a peer that is lost is dropped: who waits for such a peer asks the endpoint. A ring with an operation
-//            that can't be, or whose network is lost, fails: its producers are told with their next call, and log says why.
+// ERRORS     what goes to a peer that is lost is dropped: who waits for such a peer asks the endpoint. A ring with an
+//            operation that can't be, or whose network is lost, fails: its producers are told with their next call,
+//            and the log says why.
 #pragma once
 #include <atomic>
 #include <deque>
@@ -50,8 +51,9 @@ class Proxy final : public Progressed {
     bool has_put = false;     // `put` waits for the network; it is the descriptor at next
     bool is_value = false;    // of put_value(); the value is in from_offset
     bool is_flushing = false;
-    // Of this turn, once it has something to put.
-    uint64_t piece_bytes = 0, credit_bytes = 0;
+    // Of this turn.
+    uint64_t end = 0;  // ticket: the others' turn, then
+    uint64_t piece_bytes = 0, credit_bytes = 0;  // once it has something to put
     uint64_t bytes_left = 0;  // so much bulk data, and then the reserved ring is looked at again
     bool has_failed = false;
   };
@@ -62,6 +64,7 @@ class Proxy final : public Progressed {
   NetPost step(Lane& lane);
   void begin_turn(Lane& lane);
   NetPost post(Lane& lane);
+  NetPost post_chain(Lane& lane);
   void fail(Lane& lane);
 
   Runtime& runtime_;

@@ -2,8 +2,11 @@
 // the C boundary, and every call that fails says why.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
+#include <span>
 
 #include "base/log.hpp"
 #include "call_faults.hpp"
@@ -21,10 +24,12 @@ struct Holdings {
   cudaStream_t stream = nullptr;
   cudaEvent_t event = nullptr;
   ncclEpGroup_t group = nullptr;
+  ncclEpHandle_t handle = nullptr;
   ncclEpTensor_t* tensor = nullptr;
 
   ~Holdings() {
     ncclEpTensorDestroy(tensor);
+    if (handle != nullptr) ncclEpHandleDestroy(handle);
     if (group != nullptr) ncclEpGroupDestroy(group);
     if (event != nullptr) cudaEventDestroy(event);
     if (stream != nullptr) cudaStreamDestroy(stream);
@@ -33,6 +38,57 @@ struct Holdings {
     if (comm != nullptr) ncclCommDestroy(comm);
   }
 };
+
+constexpr size_t kNumTokens = 3, kHidden = 32, kTopk = 2, kNumExperts = 4, kMaxTokens = 8;
+
+ncclEpTensor_t tensor_of(void* data, ncclDataType_t datatype, std::span<size_t> sizes) {
+  ncclEpTensor_t made = NCCL_EP_TENSOR_INIT;
+  made.ndim = unsigned(sizes.size());
+  made.datatype = datatype;
+  made.data = data;
+  made.sizes = sizes.data();
+  return made;
+}
+
+// Each token is sent to two experts that give it back, and their weights add up to 1.
+int make_round_trip(Holdings& held) {
+  float tokens[kNumTokens * kHidden], combined[kNumTokens * kHidden] = {}, weights[kNumTokens * kTopk];
+  alignas(64) static float rows[kNumExperts * kMaxTokens * kHidden];
+  int64_t ids[kNumTokens * kTopk];
+  int32_t counters[kNumExperts];
+  for (size_t i = 0; i < std::size(tokens); ++i) tokens[i] = float(i);
+  for (size_t i = 0; i < std::size(ids); ++i) ids[i] = int64_t(i % kNumExperts);
+  std::fill(std::begin(weights), std::end(weights), 0.5f);
+  size_t of_tokens[] = {kNumTokens, kHidden}, of_rows[] = {kNumExperts, kMaxTokens, kHidden},
+         of_topk[] = {kNumTokens, kTopk}, of_counters[] = {kNumExperts};
+  ncclEpTensor_t topk_idx = tensor_of(ids, ncclInt64, of_topk), topk_weights = tensor_of(weights, ncclFloat32, of_topk),
+                 sent = tensor_of(tokens, ncclFloat32, of_tokens), received = tensor_of(rows, ncclFloat32, of_rows),
+                 returned = tensor_of(combined, ncclFloat32, of_tokens),
+                 counts = tensor_of(counters, ncclInt32, of_counters);
+  if (const ncclResult_t result =
+          ncclEpInitHandle(&held.handle, held.group, NCCL_EP_LAYOUT_EXPERT_MAJOR, nullptr, kTopk, nullptr)) {
+    return result;
+  }
+  if (const ncclResult_t result = ncclEpUpdateHandle(held.handle, &topk_idx, nullptr, held.stream)) return result;
+  ncclEpDispatchInputs_t in = NCCL_EP_DISPATCH_INPUTS_INIT;
+  in.tokens = &sent;
+  ncclEpDispatchOutputs_t out = NCCL_EP_DISPATCH_OUTPUTS_INIT;
+  out.tokens = &received;
+  ncclEpLayoutInfo_t info = NCCL_EP_LAYOUT_INFO_INIT;
+  info.expert_counters = &counts;
+  if (const ncclResult_t result = ncclEpDispatch(held.handle, &in, &out, &info, nullptr, held.stream)) return result;
+  ncclEpCombineInputs_t back = NCCL_EP_COMBINE_INPUTS_INIT;
+  back.tokens = &received;
+  ncclEpCombineOutputs_t sums = NCCL_EP_COMBINE_OUTPUTS_INIT;
+  sums.tokens = &returned;
+  sums.topk_weights = &topk_weights;
+  const ncclResult_t posted = ncclEpCombine(held.handle, &back, &sums, nullptr, held.stream);
+  // What was posted still reads and writes what is here.
+  if (const cudaError_t result = cudaStreamSynchronize(held.stream)) return result;
+  if (posted != ncclSuccess) return posted;
+  EXPECT_TRUE(std::equal(std::begin(tokens), std::end(tokens), combined)) << "tokens came back changed";
+  return 0;
+}
 
 // The first result that is no success.
 int live_alone() {
@@ -49,13 +105,18 @@ int live_alone() {
   if (const cudaError_t result = cudaStreamSynchronize(held.stream)) return result;
   ncclEpGroupConfig_t config = NCCL_EP_GROUP_CONFIG_INIT;
   config.algorithm = NCCL_EP_ALGO_LOW_LATENCY;
-  config.num_experts = 4;
-  config.max_dispatch_tokens_per_rank = 8;
-  config.max_token_bytes = 128;
+  config.num_experts = kNumExperts;
+  config.max_dispatch_tokens_per_rank = kMaxTokens;
+  config.max_token_bytes = kHidden * sizeof(float);
   if (const ncclResult_t result = ncclEpCreateGroup(&held.group, held.comm, &config)) return result;
   const size_t sizes[] = {2, 4};
   if (const ncclResult_t result = ncclEpTensorAlloc(&held.tensor, 2, ncclFloat32, sizes, nullptr)) return result;
-  return 0;
+  if (const int result = make_round_trip(held)) return result;
+  if (const ncclResult_t result =
+          ncclAllReduce(held.memory, held.memory, 16, ncclFloat32, ncclSum, held.comm, held.stream)) {
+    return result;
+  }
+  return cudaStreamSynchronize(held.stream);
 }
 
 TEST(Exhaustion, TheCApiSaysThatMemoryHasEndedWhereverItDoes) {

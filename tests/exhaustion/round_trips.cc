@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "base/guarded.hpp"
+#include "coll/collectives.hpp"
 #include "ep/group.hpp"
 #include "ep/handle.hpp"
 
@@ -112,11 +114,40 @@ Status high_throughput(Communicator& comm, StreamRef stream, uint64_t timeout_ns
   return buffers.check("high throughput");
 }
 
+// A sum, and numbers from everybody to everybody, as many as who gets them has for a number.
+Status collectives(Communicator& comm, StreamRef stream, uint64_t timeout_ns) {
+  const auto num_ranks = size_t(comm.num_ranks()), rank = size_t(comm.rank());
+  std::array<float, 16> sum;
+  sum.fill(float(rank + 1));
+  std::array<int32_t, kMaxRanks + 1> sent;
+  std::array<int32_t, kMaxRanks * kMaxRanks> received;
+  sent.fill(int32_t(rank));
+  received.fill(-1);
+  std::array<coll::Part, kMaxRanks> from_me{}, to_me{};
+  for (size_t peer = 0; peer < num_ranks; ++peer) {
+    from_me[peer] = {peer, peer + 1};
+    to_me[peer] = {peer * (rank + 1), rank + 1};
+  }
+  SWITCHYARD_ASSIGN(const std::unique_ptr<coll::Collectives> all, coll::Collectives::create(comm));
+  // Whatever was posted must be over before what it works on goes.
+  const Status posted = guarded([&]() -> Status {
+    SWITCHYARD_TRY(all->all_reduce(sum.data(), sum.data(), sum.size(), DType::kFloat32, coll::ReduceOp::kSum, stream));
+    return all->all_to_all_v(sent.data(), {from_me.data(), num_ranks}, received.data(), {to_me.data(), num_ranks},
+                             DType::kInt32, stream);
+  });
+  SWITCHYARD_TRY(comm.runtime().synchronize(stream, Deadline::after_ns(4 * timeout_ns)));
+  SWITCHYARD_TRY(posted);
+  bool right = sum.front() == float(num_ranks * (num_ranks + 1) / 2) && sum.back() == sum.front();
+  for (size_t peer = 0; peer < num_ranks; ++peer) right &= received[peer * (rank + 1)] == int32_t(peer);
+  return right ? Status() : Status::internal("WRONG RESULT: of a collective");
+}
+
 }  // namespace
 
 Status make_round_trips(Communicator& comm, StreamRef stream, uint64_t timeout_ns) {
   SWITCHYARD_TRY(low_latency(comm, stream, timeout_ns));
-  return high_throughput(comm, stream, timeout_ns);
+  SWITCHYARD_TRY(high_throughput(comm, stream, timeout_ns));
+  return collectives(comm, stream, timeout_ns);
 }
 
 }  // namespace switchyard::testing

@@ -85,6 +85,58 @@ TEST_P(Endpoint, ASignalFollowsAllEarlierPuts) {
   on_both(body, 2 * kHalf + 2 * kSmall);
 }
 
+TEST_P(Endpoint, AChainArrivesLikeItsPutsOneByOne) {
+  constexpr uint64_t kPuts = 2000, kBytes = 32, kHalf = kPuts * kBytes;
+  const auto body = [&](NetRank& self) {
+    for (uint64_t i = 0; i < kHalf; ++i) self.data()[i] = uint8_t(i / kBytes * 7 + i + uint64_t(self.comm.rank()));
+    std::vector<NetPut> puts;
+    for (uint64_t i = 0; i < kPuts; ++i) {
+      // With a signal, also such as travel as messages; without; and signals alone.
+      const uint64_t value = i % 5 == 0 ? 1 << 20 : 1;
+      puts.push_back(self.put_of(kHalf + i * kBytes, i * kBytes, i % 7 == 3 ? 0 : kBytes, i % 3 == 0 ? 1 : -1, value));
+    }
+    uint64_t sum = 0;
+    for (const NetPut& put : puts) sum += put.signal_value;
+    size_t num_posted = 0;
+    const auto post_some = [&] {
+      const size_t size = std::min<size_t>(1 + num_posted % 40, puts.size() - num_posted);
+      NetPost result = NetPost::kPosted;
+      num_posted += self.net.put_chain({puts.data() + num_posted, size}, result);
+      return result == NetPost::kPosted && num_posted < puts.size() ? NetPost::kBusy : result;
+    };
+    ASSERT_EQ(self.insist(post_some), NetPost::kPosted);
+    ASSERT_EQ(num_posted, kPuts);
+    ASSERT_TRUE(self.wait_signal(1, sum));
+    for (uint64_t i = 0; i <= (kPuts - 1) / 3 * 3; ++i) {  // up to the last signal
+      const bool bare = puts[i].num_bytes == 0;
+      for (uint64_t k = i * kBytes; k < (i + 1) * kBytes; ++k) {
+        ASSERT_EQ(self.data()[kHalf + k], bare ? 0 : uint8_t(i * 7 + k + uint64_t(self.peer()))) << "put " << i;
+      }
+    }
+    ASSERT_EQ(self.signal(1), sum);
+    ASSERT_EQ(self.flush(), NetPost::kPosted);
+  };
+  on_both(body, 2 * kHalf);
+}
+
+TEST_P(Endpoint, AChainEndsWithTheFirstThatIsRefused) {
+  on_both([](NetRank& self) {
+    std::vector<NetPut> puts(5, self.put_of(4096, 0, 64, 2));
+    puts[3].to_region = 77;
+    size_t num_posted = 0;
+    NetPost result = NetPost::kBusy;
+    const auto post = [&] {
+      num_posted += self.net.put_chain({puts.data() + num_posted, puts.size() - num_posted}, result);
+      return result;
+    };
+    EXPECT_EQ(self.insist(post), NetPost::kFailed);
+    EXPECT_EQ(num_posted, 3u);
+    EXPECT_TRUE(self.wait_signal(2, 3)) << "those before it are not held back";
+    ASSERT_TRUE(self.comm.barrier().ok());
+    EXPECT_EQ(self.signal(2), 3u);
+  });
+}
+
 TEST_P(Endpoint, ACounterGrowsWhenAllOfTheSourceMayBeReused) {
   constexpr uint64_t kRounds = 4, kHalf = 8u << 20;
   const auto body = [&](NetRank& self) {

@@ -27,6 +27,12 @@ class Recorder final : public NetEndpoint {
   Status register_region(uint32_t, void*, size_t, Deadline) override { return {}; }
   void deregister_region(uint32_t) override {}
   NetPost put(const NetPut& put) override { return take({put, 0, false}); }
+  size_t put_chain(std::span<const NetPut> puts, NetPost& result) override {
+    const size_t num_posted = NetEndpoint::put_chain(puts, result);
+    const std::lock_guard lock(mutex_);
+    if (num_posted > 0) chains_.push_back(puts.size());
+    return num_posted;
+  }
   NetPost put_value(const NetPut& put, uint64_t value) override { return take({put, value, true}); }
   NetPost get(int, uint32_t, uint64_t, uint32_t, uint64_t, uint64_t) override { return NetPost::kFailed; }
   NetPost flush() override { return flushed_ ? NetPost::kPosted : NetPost::kBusy; }
@@ -42,7 +48,18 @@ class Recorder final : public NetEndpoint {
     const std::lock_guard lock(mutex_);
     return posted_;
   }
+  void forget_all() {
+    const std::lock_guard lock(mutex_);
+    posted_.clear();
+    chains_.clear();
+  }
+  // As they were asked for, where at least a part was taken.
+  std::vector<size_t> chains() {
+    const std::lock_guard lock(mutex_);
+    return chains_;
+  }
   std::atomic<bool> busy_{false}, flushed_{true};
+  std::atomic<int> busy_after_{-1};  // so many posts; -1: never
   std::atomic<uint64_t> bytes_in_flight_{0};
   std::atomic<int> lost_peer_{-1};
   std::atomic<uint32_t> refused_region_{0};  // puts from there fail
@@ -50,14 +67,17 @@ class Recorder final : public NetEndpoint {
  private:
   NetPost take(const Posted& what) {
     if (busy_) return NetPost::kBusy;
+    if (busy_after_ == 0) return busy_ = true, NetPost::kBusy;
     if (what.put.peer == lost_peer_) return NetPost::kFailed;
     if (refused_region_ != 0 && what.put.from_region == refused_region_) return NetPost::kFailed;
     const std::lock_guard lock(mutex_);
     posted_.push_back(what);
+    if (busy_after_ > 0) --busy_after_;
     return NetPost::kPosted;
   }
   std::mutex mutex_;
   std::vector<Posted> posted_;
+  std::vector<size_t> chains_;
 };
 
 class ProxyTest : public ::testing::Test {
@@ -213,6 +233,77 @@ TEST_F(ProxyTest, PiecesAreSmallerWhileSignalsCome) {
   EXPECT_TRUE(were_smaller);
   std::this_thread::sleep_for(std::chrono::nanoseconds(2 * Proxy::kSignalsNs));
   EXPECT_EQ(largest_piece(), Proxy::kPieceBytes) << "no more signals came";
+}
+
+// While the network has no room puts gather in the ring; then they are posted together, as far as they can be.
+class ProxyChainTest : public ProxyTest {
+ protected:
+  std::vector<size_t> chains_of(const std::vector<NetPut>& puts) {
+    network_.forget_all();
+    network_.busy_ = true;
+    for (const NetPut& put : puts) EXPECT_TRUE(net_put(p_, path_, 0, put));
+    network_.busy_ = false;
+    const auto posted = drained();
+    EXPECT_EQ(posted.size(), puts.size());
+    for (size_t i = 0; i < std::min(posted.size(), puts.size()); ++i) expect_equal(posted[i].put, puts[i]);
+    return network_.chains();
+  }
+  void expect_chains(const std::vector<NetPut>& puts, const std::vector<size_t>& sizes) {
+    std::vector<size_t> seen;
+    // A worker that looked at the ring before the last put was there may have been held up in the middle.
+    for (int i = 0; i < 10 && seen != sizes; ++i) seen = chains_of(puts);
+    EXPECT_EQ(seen, sizes);
+  }
+};
+
+TEST_F(ProxyChainTest, PutsToOnePeerGoTogether) {
+  expect_chains({put_of(1, 8), put_of(1, 64), put_of(2, 8), put_of(1, 8), put_of(1, 8), put_of(1, 8)}, {2, 1, 3});
+}
+
+TEST_F(ProxyChainTest, APutOfTwoDescriptorsBeginsAChain) {
+  uint64_t counter = 0;
+  NetPut counted = put_of(1, 8);
+  counted.counter = &counter;
+  expect_chains({put_of(1, 8), counted, put_of(1, 8)}, {1, 2});
+}
+
+TEST_F(ProxyChainTest, ChainsKeepToTheCredit) {
+  expect_chains({put_of(1, Proxy::kPieceBytes / 2), put_of(1, Proxy::kPieceBytes / 2), put_of(1, 8)}, {2, 1});
+  network_.bytes_in_flight_ = Proxy::kCreditBytes - 64;
+  expect_chains({put_of(1, 48), put_of(1, 48), put_of(1, 8), put_of(1, 8)}, {1, 3});
+}
+
+TEST_F(ProxyChainTest, TheRestOfAChainFollowsWhenThereIsRoom) {
+  std::vector<NetPut> puts;
+  for (uint64_t i = 0; i < 100; ++i) {
+    puts.push_back(put_of(1, 8));
+    puts.back().to_offset = i;
+  }
+  network_.busy_ = true;
+  for (const NetPut& put : puts) ASSERT_TRUE(net_put(p_, path_, 0, put));
+  network_.busy_after_ = 5;
+  network_.busy_ = false;
+  while (!network_.busy_) proxy_->progress();
+  EXPECT_EQ(network_.posted().size(), 5u);
+  network_.busy_after_ = -1;
+  network_.busy_ = false;
+  const auto posted = drained();
+  ASSERT_EQ(posted.size(), puts.size());
+  for (size_t i = 0; i < puts.size(); ++i) expect_equal(posted[i].put, puts[i]);
+  const std::vector<size_t> chains = network_.chains();
+  EXPECT_EQ(*std::max_element(chains.begin(), chains.end()), 32u) << "a turn";
+}
+
+TEST_F(ProxyChainTest, AChainEndsWithTheFirstThatCannotBe) {
+  NetPut impossible = put_of(1, 8);
+  impossible.from_region = 11;
+  network_.refused_region_ = 11;
+  network_.busy_ = true;
+  for (const NetPut& put : {put_of(1, 8), put_of(1, 8), impossible, put_of(1, 8)})
+    ASSERT_TRUE(net_put(p_, path_, 0, put));
+  network_.busy_ = false;
+  EXPECT_EQ(drained().size(), 2u);
+  EXPECT_FALSE(net_put(p_, path_, 0, put_of(1, 8))) << "its ring has failed";
 }
 
 TEST_F(ProxyTest, ASignalWaitsForTheDataOfItsContextOnly) {
