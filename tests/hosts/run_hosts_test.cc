@@ -69,7 +69,8 @@ class RunHosts : public ::testing::Test {
     words.insert(words.end(), options.begin(), options.end());
     words.push_back("--");
     words.insert(words.end(), command.begin(), command.end());
-    return start_program(std::move(words), {"SWITCHYARD_INTERFACE=eth0", "SWITCHYARD_NET=", "SWITCHYARD_LOG=warn"});
+    return start_program(std::move(words),
+                         {"SWITCHYARD_INTERFACE=" + interface_, "SWITCHYARD_NET=", "SWITCHYARD_LOG=warn"});
   }
   Result<ChildProcess> start_script(const std::string& hosts_file, const std::string& script) {
     return start(hosts_file, {"--grace", "0.3"}, {"sh", "-c", script});
@@ -78,6 +79,7 @@ class RunHosts : public ::testing::Test {
   static std::unique_ptr<Hosts> hosts_;
   TestFolder folder_;
   std::string agent_;
+  std::string interface_ = "eth0";
 };
 std::unique_ptr<Hosts> RunHosts::hosts_;
 
@@ -101,7 +103,8 @@ TEST_F(RunHosts, RanksOfFourHostsAddUpAlsoWhereTheHeadHasNone) {
   EXPECT_EQ(num_occurrences(job.output, "15 over 3 nodes"), 4u) << job.output;
 }
 
-TEST_F(RunHosts, OneOtherHostIsNoLoopback) {
+TEST_F(RunHosts, WithoutANamedInterfaceAnotherHostIsNotReachedByLoopback) {
+  interface_ = "";
   const Captured job = finish(start("node1 slots=2", {}, {SWITCHYARD_ALL_REDUCE_PATH}));
   EXPECT_EQ(job.report.exit_code, 0) << job.error;
   EXPECT_EQ(num_occurrences(job.output, "3 over 1 nodes"), 2u) << job.output;
