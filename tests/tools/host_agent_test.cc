@@ -44,12 +44,12 @@ Captured run_agent(const std::string& input) {
   return finish(std::move(agent));
 }
 
-TEST(HostAgent, StartsItsShareOfTheRanks) {
-  const Captured agent = finish(start_agent(
-      encode(share_of("pwd; echo $SWITCHYARD_RANK $SWITCHYARD_LOCAL_RANK $SWITCHYARD_NUM_RANKS $SWITCHYARD_NET"))
-          .value()));
+TEST(HostAgent, StartsItsShareOfTheRanksWithAnEmptyStandardInput) {
+  const std::string script =
+      "echo $(pwd) $SWITCHYARD_RANK $SWITCHYARD_LOCAL_RANK $SWITCHYARD_NUM_RANKS $SWITCHYARD_NET $(wc -c)";
+  const Captured agent = finish(start_agent(encode(share_of(script)).value()));
   EXPECT_EQ(agent.report.exit_code, 0) << agent.error;
-  EXPECT_THAT(sorted_lines(agent.output), ElementsAre("[3] /tmp", "[3] 3 0 6 ofi", "[4] /tmp", "[4] 4 1 6 ofi"));
+  EXPECT_THAT(sorted_lines(agent.output), ElementsAre("[3] /tmp 3 0 6 ofi 0", "[4] /tmp 4 1 6 ofi 0"));
 }
 
 TEST(HostAgent, NamesRanksByTheirNumbersInTheJob) {
@@ -57,11 +57,6 @@ TEST(HostAgent, NamesRanksByTheirNumbersInTheJob) {
       finish(start_agent(encode(share_of("[ $SWITCHYARD_RANK = 4 ] && exit 7; exec sleep 1000")).value()));
   EXPECT_EQ(agent.report.exit_code, 7);
   EXPECT_EQ(agent.error, "switchyard run on node2: rank 4 exited with code 7; ending rank 3\n");
-}
-
-TEST(HostAgent, GivesRanksAnEmptyStandardInput) {
-  const Captured agent = finish(start_agent(encode(share_of("exec wc -c")).value()));
-  EXPECT_THAT(sorted_lines(agent.output), ElementsAre("[3] 0", "[4] 0"));
 }
 
 TEST(HostAgent, EndsItsRanksWhenItsInputEnds) {
