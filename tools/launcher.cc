@@ -215,10 +215,10 @@ class Job {
   SignalSource& signals_;
   OutputQueue output_{STDOUT_FILENO}, error_{STDERR_FILENO};
   std::vector<ChildProcess> children_;
-  std::vector<ChildStream> streams_;      // of child i: 2 * i is standard output, 2 * i + 1 standard error
-  std::vector<OutputQueue> inputs_;  // of child i; empty where it has none
-  std::optional<int> cause_;         // why the job is being ended, as an exit code; nothing while all is well
-  bool interrupted_ = false;         // the cause was a signal to us
+  std::vector<ChildStream> streams_;  // of child i: 2 * i is standard output, 2 * i + 1 standard error
+  std::vector<OutputQueue> inputs_;   // of child i; empty where it has none
+  std::optional<int> cause_;          // why the job is being ended, as an exit code; nothing while all is well
+  bool interrupted_ = false;          // the cause was a signal to us
   bool any_failed_ = false;
   bool given_up_ = false;  // output that nobody takes is dropped
   Deadline ask_at_ = Deadline::never(), kill_at_ = Deadline::never(), drain_by_ = Deadline::never();
