@@ -10,7 +10,7 @@ packages=(
   libgtest-dev libgmock-dev librapidcheck-dev                                # tests
   pybind11-dev python3-dev python3-venv python3-numpy python3-pytest python3-torch mypy  # the Python package and its tests
   nmap clang-16 libclang-rt-16-dev                                           # tests: strangers, fuzzers
-  iproute2 iptables util-linux                                               # tests: hosts and cables of their own
+  iproute2 iptables util-linux hostname openssh-client openssh-server        # tests: hosts and cables of their own, ssh
   libbenchmark-dev openmpi-bin libopenmpi-dev                                # benchmarks and their baseline
 )
 

@@ -22,13 +22,6 @@ namespace {
 constexpr uint64_t kJobSeconds = 600;
 constexpr uint64_t kGraceSeconds = 30;  // the launcher's own, beyond the job's
 
-Result<std::string> own_path() {
-  std::error_code error;
-  const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
-  if (error) return Status(Code::kSystemError, text("finding this program's own file: ", error.message()));
-  return path.string();
-}
-
 std::string job_path(const std::string& folder) { return folder + "/job.json"; }
 std::string result_path(const std::string& folder) { return folder + "/result.json"; }
 

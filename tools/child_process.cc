@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <filesystem>
 #include <sstream>
 #include <utility>
 
@@ -22,10 +23,24 @@ struct Pipe {
 
 Result<Pipe> make_pipe() {
   int fds[2];
-  if (pipe2(fds, O_CLOEXEC) != 0) return Status::system_error("making a pipe for a child's output");
-  Pipe pipe{Fd(fds[0]), Fd(fds[1])};
-  if (fcntl(fds[0], F_SETFL, O_NONBLOCK) != 0) return Status::system_error("setting up a pipe for a child's output");
+  if (pipe2(fds, O_CLOEXEC) != 0) return Status::system_error("making a pipe for a child");
+  return Pipe{Fd(fds[0]), Fd(fds[1])};
+}
+
+Result<Pipe> make_output_pipe() {
+  SWITCHYARD_ASSIGN(Pipe pipe, make_pipe());
+  if (fcntl(pipe.read_end.get(), F_SETFL, O_NONBLOCK) != 0) {
+    return Status::system_error("setting up a pipe for a child's output");
+  }
   return pipe;
+}
+
+// The child's end, and ours if there is one.
+Result<Pipe> make_input(bool from_us) {
+  if (from_us) return make_pipe();
+  Pipe input{Fd(open("/dev/null", O_RDONLY | O_CLOEXEC)), Fd()};
+  if (!input.read_end.valid()) return Status::system_error("opening /dev/null as a child's standard input");
+  return input;
 }
 
 std::vector<char*> pointers(const std::vector<std::string>& strings) {
@@ -85,7 +100,7 @@ bool executable_file(const std::string& path) {
 }  // namespace
 
 Program Program::like_us(std::vector<std::string> arguments) {
-  Program program{std::move(arguments), {}, {}, {}};
+  Program program{std::move(arguments), {}, {}, {}, false};
   for (char** entry = environ; *entry != nullptr; entry++) program.environment.emplace_back(*entry);
   sigprocmask(SIG_BLOCK, nullptr, &program.signal_mask);
   getrlimit(RLIMIT_NOFILE, &program.open_files);
@@ -93,26 +108,33 @@ Program Program::like_us(std::vector<std::string> arguments) {
 }
 
 Result<ChildProcess> ChildProcess::start(const Program& program) {
-  SWITCHYARD_ASSIGN(Pipe output, make_pipe());
-  SWITCHYARD_ASSIGN(Pipe error, make_pipe());
-  const Fd input(open("/dev/null", O_RDONLY | O_CLOEXEC));
-  if (!input.valid()) return Status::system_error("opening /dev/null as a child's standard input");
+  SWITCHYARD_ASSIGN(Pipe input, make_input(program.reads_from_us));
+  SWITCHYARD_ASSIGN(Pipe output, make_output_pipe());
+  SWITCHYARD_ASSIGN(Pipe error, make_output_pipe());
   const std::vector<char*> arguments = pointers(program.arguments), environment = pointers(program.environment);
-  const ChildPlan plan{&program,    arguments.data(),       environment.data(),
-                       input.get(), output.write_end.get(), error.write_end.get(), getpid()};
+  const ChildPlan plan{&program,
+                       arguments.data(),
+                       environment.data(),
+                       input.read_end.get(),
+                       output.write_end.get(),
+                       error.write_end.get(),
+                       getpid()};
   const pid_t pid = fork();
   if (pid < 0) return Status::system_error("starting a child process");
   if (pid == 0) run_child(plan);
   // The child does the same; whoever is second changes nothing, and send() may follow at once.
   setpgid(pid, pid);
-  return ChildProcess(pid, std::move(output.read_end), std::move(error.read_end));
+  return ChildProcess(pid, std::move(input.write_end), std::move(output.read_end), std::move(error.read_end));
 }
 
-ChildProcess::ChildProcess(pid_t pid, Fd output, Fd error)
-    : pid_(pid), output_(std::move(output)), error_(std::move(error)) {}
+ChildProcess::ChildProcess(pid_t pid, Fd input, Fd output, Fd error)
+    : pid_(pid), input_(std::move(input)), output_(std::move(output)), error_(std::move(error)) {}
 
 ChildProcess::ChildProcess(ChildProcess&& other) noexcept
-    : pid_(std::exchange(other.pid_, -1)), output_(std::move(other.output_)), error_(std::move(other.error_)) {}
+    : pid_(std::exchange(other.pid_, -1)),
+      input_(std::move(other.input_)),
+      output_(std::move(other.output_)),
+      error_(std::move(other.error_)) {}
 
 ChildProcess::~ChildProcess() {
   if (!alive()) return;
@@ -147,6 +169,13 @@ Result<std::string> find_program(const std::string& name, const char* search_pat
   }
   return Status::invalid_argument(
       text("program '", name, "' not found in PATH; give its path (./", name, ") or check the name"));
+}
+
+Result<std::string> own_path() {
+  std::error_code error;
+  const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) return Status(Code::kSystemError, text("finding this program's own file: ", error.message()));
+  return path.string();
 }
 
 }  // namespace switchyard::tools

@@ -2,7 +2,7 @@
 //
 // It leads a process group of its own. So Ctrl-C at the terminal reaches only us, who pass it on exactly once and to
 // the child's descendants too; and ending a child ends everything it started. It also means that a child can't read
-// the terminal, so its standard input is empty.
+// the terminal, so its standard input is empty, or a pipe from us.
 //
 // THREADS    start and use them from one thread that lives as long: a child dies with the thread that started it
 //            (PR_SET_PDEATHSIG).
@@ -29,6 +29,7 @@ struct Program {
   std::vector<std::string> environment;  // NAME=value; complete, nothing is inherited beside it
   sigset_t signal_mask;                  // the child's
   rlimit open_files;                     // the child's
+  bool reads_from_us = false;            // its standard input is a pipe, else empty
 
   // With this process's environment, mask and limit.
   static Program like_us(std::vector<std::string> arguments);
@@ -50,6 +51,8 @@ class ChildProcess {
   // Read ends, non-blocking; the caller may close them.
   Fd& standard_output() { return output_; }
   Fd& standard_error() { return error_; }
+  // Write end, if the program reads from us; closing it is how the child's input ends.
+  Fd& standard_input() { return input_; }
 
   // REQUIRES alive().
   pid_t pid() const { return pid_; }
@@ -61,12 +64,14 @@ class ChildProcess {
   std::optional<ExitReport> try_reap();
 
  private:
-  ChildProcess(pid_t pid, Fd output, Fd error);
+  ChildProcess(pid_t pid, Fd input, Fd output, Fd error);
   pid_t pid_;
-  Fd output_, error_;
+  Fd input_, output_, error_;
 };
 
 // The file that a shell would execute for this name, or an error that says where it was looked for.
 Result<std::string> find_program(const std::string& name, const char* search_path);
+// The file of this very program.
+Result<std::string> own_path();
 
 }  // namespace switchyard::tools

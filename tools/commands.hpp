@@ -14,6 +14,7 @@ inline void finish(int exit_code) {
 
 // `program` is what follows -- on the command line.
 void register_run(CLI::App& app, std::vector<std::string> program);
+void register_host_agent(CLI::App& app);
 void register_doctor(CLI::App& app);
 void register_bench(CLI::App& app);
 

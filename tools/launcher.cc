@@ -9,45 +9,18 @@
 #include <optional>
 
 #include "tools/child_process.hpp"
+#include "tools/child_stream.hpp"
 #include "tools/exit_codes.hpp"
-#include "tools/line_prefixer.hpp"
 #include "tools/output_queue.hpp"
 
 namespace switchyard::tools {
 namespace {
 
-// A process that left its rank's group may hold the pipes open for ever; the job waits no longer than this for it.
+// A process that left its group may hold the pipes open for ever; the job waits no longer than this for it.
 constexpr uint64_t kDrainNs = kSecond;
-// The first rank to end is often one that heard of another's failure: that one is to say what it was before it is asked to end.
+// The first rank to end is often one that heard of another's failure: that one is to say what it was before it is asked
+// to end.
 constexpr uint64_t kLastWordsNs = 300 * kMillisecond;
-
-// One of the two output streams of a rank, on its way to ours of the same kind.
-struct Stream {
-  Fd* source;
-  LinePrefixer lines;
-  OutputQueue* sink;
-
-  bool readable() const { return source->valid() && !sink->full(); }
-
-  // Takes what is there without waiting; at the end of the stream closes it.
-  void pull() {
-    char buffer[65536];
-    while (readable()) {
-      const ssize_t num_bytes = read(source->get(), buffer, sizeof(buffer));
-      if (num_bytes > 0) {
-        lines.feed({buffer, size_t(num_bytes)}, sink->tail());
-      } else if (num_bytes == 0 || (errno != EINTR && errno != EAGAIN)) {
-        close();
-      } else if (errno == EAGAIN) {
-        return;
-      }
-    }
-  }
-  void close() {
-    lines.finish(sink->tail());
-    source->reset();
-  }
-};
 
 // A thousand ranks need more open files here than many a default allows.
 void raise_open_files(const rlimit& before) {
@@ -60,20 +33,19 @@ class Job {
   Job(const JobSpec& spec, SignalSource& signals) : spec_(spec), signals_(signals) {}
 
   Status start() {
-    Program program = Program::like_us(spec_.command);
+    Program program = Program::like_us({});
     program.signal_mask = signals_.original_mask();
     raise_open_files(program.open_files);
-    ranks_.reserve(spec_.rank_environments.size());  // streams point into it
-    for (const auto& environment : spec_.rank_environments) {
-      program.environment = environment;
-      auto rank = ChildProcess::start(program);
-      if (!rank.ok()) {
-        return {rank.status().code(), text("rank ", ranks_.size(), ": ", rank.status().message())};
+    children_.reserve(spec_.children.size());  // streams point into it
+    for (const JobChild& wanted : spec_.children) {
+      program.arguments = wanted.command;
+      program.environment = wanted.environment;
+      program.reads_from_us = wanted.input.has_value();
+      auto started = ChildProcess::start(program);
+      if (!started.ok()) {
+        return {started.status().code(), text(name_of(children_.size()), ": ", started.status().message())};
       }
-      const std::string prefix = text("[", ranks_.size(), "] ");
-      ranks_.push_back(*std::move(rank));
-      streams_.push_back({&ranks_.back().standard_output(), LinePrefixer(prefix), &output_});
-      streams_.push_back({&ranks_.back().standard_error(), LinePrefixer(prefix), &error_});
+      connect(children_.emplace_back(*std::move(started)), wanted);
     }
     return {};
   }
@@ -83,8 +55,10 @@ class Job {
       wait_for_events();
       while (const auto signal_number = signals_.next()) on_signal(*signal_number);
       reap();
-      for (Stream& stream : streams_) stream.pull();
+      for (ChildStream& stream : streams_) stream.pull();
+      if (lifeline_ended()) on_lifeline_ended();
       on_time();
+      for (OutputQueue& input : inputs_) input.flush();
       output_.flush();
       error_.flush();
       if (output_.closed() && !ending()) on_output_closed();
@@ -93,35 +67,49 @@ class Job {
   }
 
  private:
+  void connect(ChildProcess& child, const JobChild& wanted) {
+    // A line that comes with a prefix may be longer by it.
+    const size_t max_line_bytes = LinePrefixer::kMaxLineBytes * (wanted.prefix.empty() ? 2 : 1);
+    const LinePrefixer lines(wanted.prefix, max_line_bytes);
+    streams_.push_back({&child.standard_output(), lines, &output_});
+    streams_.push_back({&child.standard_error(), lines, &error_});
+    inputs_.emplace_back(child.standard_input().get()).tail() = wanted.input.value_or("");
+  }
+
   bool ending() const { return cause_.has_value(); }
   size_t num_alive() const {
-    return size_t(std::count_if(ranks_.begin(), ranks_.end(), [](const ChildProcess& rank) { return rank.alive(); }));
+    return size_t(
+        std::count_if(children_.begin(), children_.end(), [](const ChildProcess& child) { return child.alive(); }));
   }
+  std::string name_of(size_t i) const { return text(spec_.kind, " ", spec_.children[i].name); }
   std::string names_alive() const {
     std::string names;
-    for (size_t i = 0; i < ranks_.size(); i++) {
-      if (ranks_[i].alive()) names += text(names.empty() ? "" : ", ", i);
+    for (size_t i = 0; i < children_.size(); i++) {
+      if (children_[i].alive()) names += text(names.empty() ? "" : ", ", spec_.children[i].name);
     }
-    return text(num_alive() == 1 ? "rank " : "ranks ", names);
+    return text(spec_.kind, num_alive() == 1 ? " " : "s ", names);
   }
 
   bool done() const {
     if (num_alive() > 0) return false;
     if (given_up_) return true;
     const bool streams_open =
-        std::any_of(streams_.begin(), streams_.end(), [](const Stream& stream) { return stream.source->valid(); });
+        std::any_of(streams_.begin(), streams_.end(), [](const ChildStream& stream) { return stream.source->valid(); });
     return !streams_open && output_.empty() && error_.empty();
   }
 
-  void say(const std::string& line) { error_.tail() += text("switchyard run: ", line, "\n"); }
+  void say(const std::string& line) { error_.tail() += text(spec_.speaker, ": ", line, "\n"); }
 
   void wait_for_events() {
-    std::vector<pollfd> entries{{signals_.fd(), POLLIN, 0}};
-    for (const Stream& stream : streams_) {
+    std::vector<pollfd> entries{{signals_.fd(), POLLIN, 0}, {spec_.lifeline, POLLIN, 0}};
+    for (const ChildStream& stream : streams_) {
       if (stream.readable()) entries.push_back({stream.source->get(), POLLIN, 0});
     }
     for (const OutputQueue* queue : {&output_, &error_}) {
       if (!queue->empty()) entries.push_back({queue->fd(), POLLOUT, 0});
+    }
+    for (const OutputQueue& input : inputs_) {
+      if (!input.empty()) entries.push_back({input.fd(), POLLOUT, 0});
     }
     const Deadline next = std::min({spec_.deadline, ask_at_, kill_at_, drain_by_},
                                    [](const Deadline& a, const Deadline& b) { return a.at_ns() < b.at_ns(); });
@@ -130,20 +118,42 @@ class Job {
   }
 
   void reap() {
-    for (size_t i = 0; i < ranks_.size(); i++) {
-      const auto report = ranks_[i].try_reap();
+    for (size_t i = 0; i < children_.size(); i++) {
+      const auto report = children_[i].try_reap();
       if (!report) continue;
-      // The rank's last words come before our report of its end.
+      // The child's last words come before our report of its end.
       streams_[2 * i].pull();
       streams_[2 * i + 1].pull();
       if (num_alive() == 0) drain_by_ = Deadline::after_ns(kDrainNs);
       if (!report->failed()) continue;
       any_failed_ = true;
       if (ending()) continue;
-      say(text("rank ", i, " ", report->reason, num_alive() > 0 ? text("; ending ", names_alive()) : ""));
+      say(text(name_of(i), " ", report->reason, advice_on(i, *report),
+               num_alive() > 0 ? text("; ending ", names_alive()) : ""));
       cause_ = report->exit_code;
       ask_at_ = Deadline::after_ns(kLastWordsNs);
     }
+  }
+
+  // Codes of the shell and of ssh: what was to run there may have had no chance to say anything.
+  std::string advice_on(size_t i, const ExitReport& report) const {
+    const std::string& advice = spec_.children[i].advice;
+    const bool may_not_have_run = report.exit_code == kExitCannotExecute || report.exit_code == kExitNotFound ||
+                                  report.exit_code == kExitUnreachable;
+    return may_not_have_run && !advice.empty() ? text(": ", advice) : "";
+  }
+
+  bool lifeline_ended() const {
+    pollfd entry{spec_.lifeline, POLLIN, 0};
+    char ignored[256];
+    return poll(&entry, 1, 0) > 0 && read(spec_.lifeline, ignored, sizeof(ignored)) <= 0;
+  }
+  // Says nothing: whoever held the other end knows, or is gone.
+  void on_lifeline_ended() {
+    spec_.lifeline = -1;
+    if (ending()) return;
+    end_all(kExitSignalBase + SIGTERM, SIGTERM);
+    interrupted_ = true;
   }
 
   void on_signal(int signal_number) {
@@ -165,7 +175,7 @@ class Job {
     }
     if (drain_by_.expired()) {
       drain_by_ = Deadline::never();
-      for (Stream& stream : streams_) stream.close();
+      for (ChildStream& stream : streams_) stream.close();
     }
     if (!ending() && spec_.deadline.expired()) {
       say(text("time limit reached; ending ", names_alive()));
@@ -183,26 +193,32 @@ class Job {
     cause_ = exit_code;
     ask_all(signal_number);
   }
+  void ask(size_t i, int signal_number) {
+    if (!spec_.children[i].input) return children_[i].send(signal_number);
+    inputs_[i].close();
+    children_[i].standard_input().reset();
+  }
   void ask_all(int signal_number) {
-    for (const ChildProcess& rank : ranks_) rank.send(signal_number);
+    for (size_t i = 0; i < children_.size(); i++) ask(i, signal_number);
     ask_at_ = Deadline::never();
     kill_at_ = Deadline::after_ns(spec_.grace_ns);
   }
   void kill_all() {
-    for (const ChildProcess& rank : ranks_) rank.send(SIGKILL);
+    for (const ChildProcess& child : children_) child.send(SIGKILL);
     kill_at_ = Deadline::never();
   }
 
-  // Ranks that take a signal as the request it is and exit with 0 have not failed.
+  // Children that take a signal as the request it is and exit with 0 have not failed.
   int exit_code() const { return interrupted_ && !any_failed_ ? 0 : cause_.value_or(0); }
 
   JobSpec spec_;
   SignalSource& signals_;
   OutputQueue output_{STDOUT_FILENO}, error_{STDERR_FILENO};
-  std::vector<ChildProcess> ranks_;
-  std::vector<Stream> streams_;  // of rank i: 2 * i is standard output, 2 * i + 1 standard error
-  std::optional<int> cause_;     // why the job is being ended, as an exit code; nothing while all is well
-  bool interrupted_ = false;     // the cause was a signal to us
+  std::vector<ChildProcess> children_;
+  std::vector<ChildStream> streams_;  // of child i: 2 * i is standard output, 2 * i + 1 standard error
+  std::vector<OutputQueue> inputs_;   // of child i; empty where it has none
+  std::optional<int> cause_;          // why the job is being ended, as an exit code; nothing while all is well
+  bool interrupted_ = false;          // the cause was a signal to us
   bool any_failed_ = false;
   bool given_up_ = false;  // output that nobody takes is dropped
   Deadline ask_at_ = Deadline::never(), kill_at_ = Deadline::never(), drain_by_ = Deadline::never();

@@ -16,13 +16,14 @@ class LinePrefixer {
   // A line is held back until it is whole, so something must bound it: a longer one comes out as several.
   static constexpr size_t kMaxLineBytes = size_t{1} << 20;
 
-  explicit LinePrefixer(std::string prefix) : prefix_(std::move(prefix)) {}
+  explicit LinePrefixer(std::string prefix, size_t max_line_bytes = kMaxLineBytes)
+      : prefix_(std::move(prefix)), max_line_bytes_(max_line_bytes) {}
 
   // EFFECTS appends to `out` every line that `bytes` completes, newline included.
   void feed(std::string_view bytes, std::string& out) {
     while (!bytes.empty()) {
       const size_t newline = bytes.find('\n');
-      const size_t room_bytes = kMaxLineBytes - line_.size();
+      const size_t room_bytes = max_line_bytes_ - line_.size();
       const size_t taken_bytes = std::min({newline, bytes.size(), room_bytes});
       line_ += bytes.substr(0, taken_bytes);
       bytes.remove_prefix(taken_bytes);
@@ -47,6 +48,7 @@ class LinePrefixer {
   }
 
   std::string prefix_;
+  size_t max_line_bytes_;
   std::string line_;
 };
 

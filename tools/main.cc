@@ -17,6 +17,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.set_version_flag("--version", std::string("switchyard ") + SWITCHYARD_VERSION);
   switchyard::tools::register_run(app, program);
+  switchyard::tools::register_host_agent(app);
   switchyard::tools::register_doctor(app);
   switchyard::tools::register_bench(app);
   try {

@@ -30,6 +30,11 @@ class OutputQueue {
   bool full() const { return pending_.size() >= kFullBytes; }
   // Where to append; REQUIRES flush() afterwards.
   std::string& tail() { return pending_; }
+  // What is still here is dropped.
+  void close() {
+    closed_ = true;
+    pending_.clear();
+  }
 
   void flush() {
     size_t written_bytes = 0;

@@ -1,10 +1,10 @@
-// `switchyard run`: starts the ranks of a job on this machine and gives each what it needs to find the others.
-#include <fcntl.h>
+// `switchyard run`: starts the ranks of a job, on this machine or on the hosts of a file, and gives each what it needs
+// to find the others.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <string>
@@ -13,11 +13,13 @@
 
 #include "comm/coordinator.hpp"
 #include "net/net.hpp"
+#include "tools/child_process.hpp"
 #include "tools/commands.hpp"
 #include "tools/exit_codes.hpp"
 #include "tools/launcher.hpp"
+#include "tools/rank_child.hpp"
+#include "tools/run_hosts.hpp"
 #include "tools/run_options.hpp"
-#include "tools/child_process.hpp"
 
 namespace switchyard::tools {
 namespace {
@@ -37,70 +39,65 @@ std::vector<Place> place_ranks(int num_ranks, int num_nodes) {
   return places;
 }
 
-// Our environment with some variables replaced.
-std::vector<std::string> environment_with(const std::vector<std::pair<std::string, std::string>>& variables) {
-  std::vector<std::string> result;
-  for (char** entry = environ; *entry != nullptr; entry++) {
-    const std::string inherited = *entry;
-    const std::string name = inherited.substr(0, inherited.find('='));
-    const bool replaced =
-        std::any_of(variables.begin(), variables.end(), [&](const auto& variable) { return variable.first == name; });
-    if (!replaced) result.push_back(inherited);
-  }
-  for (const auto& [name, value] : variables) result.push_back(name + "=" + value);
-  return result;
-}
-
-std::vector<std::vector<std::string>> rank_environments(const RunOptions& options, const UniqueId& id) {
-  std::vector<std::vector<std::string>> environments;
-  for (const Place& place : place_ranks(options.num_ranks, std::max(1, options.num_nodes))) {
-    std::vector<std::pair<std::string, std::string>> variables{
-        {"SWITCHYARD_RANK", std::to_string(environments.size())},
-        {"SWITCHYARD_NUM_RANKS", std::to_string(options.num_ranks)},
-        {"SWITCHYARD_LOCAL_RANK", std::to_string(place.local_rank)},
-        {"SWITCHYARD_UNIQUE_ID", id.to_hex()}};
+// The ranks as children of this process.
+JobSpec ranks_job(const RunOptions& options, const std::string& program_path, const UniqueId& id) {
+  JobSpec job;
+  std::vector<std::string> command = options.command;
+  command[0] = program_path;
+  const int num_ranks = *options.num_ranks;
+  for (const Place& place : place_ranks(num_ranks, std::max(1, options.num_nodes))) {
+    Variables variables;
     if (options.num_nodes > 0) variables.emplace_back("SWITCHYARD_NODE_ID", std::to_string(place.node_idx));
     if (!options.net.empty()) variables.emplace_back("SWITCHYARD_NET", options.net);
-    environments.push_back(environment_with(variables));
+    job.children.push_back(rank_child({int(job.children.size()), num_ranks, place.local_rank}, id, command, variables));
   }
-  return environments;
+  job.grace_ns = options.grace_ns();
+  return job;
 }
 
-// Started with one of them closed, we would get its number for a rank's pipe.
-void occupy_standard_descriptors() {
-  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
-    if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) < 0) return;
-  }
-}
+using MakeJob = std::function<Result<JobSpec>(const UniqueId& id)>;
 
-Result<int> run(const RunOptions& options, const std::string& program_path) {
+Result<int> run(const RunOptions& options, CoordinatorOptions coordinator_options, const MakeJob& make_job) {
   occupy_standard_descriptors();
   SWITCHYARD_ASSIGN(SignalSource signals, SignalSource::open());
-  CoordinatorOptions coordinator_options;
   coordinator_options.startup_ns = std::numeric_limits<uint64_t>::max();  // it lives as long as we do
   SWITCHYARD_ASSIGN(const std::unique_ptr<Coordinator> coordinator, Coordinator::start(coordinator_options));
-
-  JobSpec job{options.command, rank_environments(options, coordinator->id())};
-  job.command[0] = program_path;
-  job.grace_ns = uint64_t(options.grace_s * double(kSecond));
-  if (options.timeout_s > 0) job.deadline = Deadline::after_ns(uint64_t(options.timeout_s * double(kSecond)));
+  SWITCHYARD_ASSIGN(JobSpec job, make_job(coordinator->id()));
+  if (options.timeout_s > 0) job.deadline = Deadline::after_ns(options.timeout_ns());
   return run_job(job, signals);
 }
 
+void fail(const Status& status, int exit_code) {
+  fmt::print(stderr, "switchyard run: {}\n", status.message());
+  finish(exit_code);
+}
+
+void finish_run(const Result<int>& exit_code) {
+  if (!exit_code.ok()) return fail(exit_code.status(), kExitFailure);
+  finish(exit_code.value());
+}
+
+void run_here(const RunOptions& options) {
+  const auto program_path = find_program(options.command.front(), std::getenv("PATH"));
+  if (!program_path.ok()) return fail(program_path.status(), kExitNotFound);
+  finish_run(run(options, {}, [&](const UniqueId& id) { return ranks_job(options, program_path.value(), id); }));
+}
+
+void run_on_hosts(const RunOptions& options) {
+  const auto plan = plan_hosts(options);
+  if (!plan.ok()) return fail(plan.status(), kExitUsage);
+  CoordinatorOptions coordinator_options;
+  coordinator_options.endpoint = plan.value().coordinator_endpoint;
+  finish_run(
+      run(options, coordinator_options, [&](const UniqueId& id) { return hosts_job(plan.value(), options, id); }));
+}
+
 void run_command(const RunOptions& options) {
-  const auto fail = [](const Status& status, int exit_code) {
-    fmt::print(stderr, "switchyard run: {}\n", status.message());
-    finish(exit_code);
-  };
   if (const Status status = validate(options); !status.ok()) return fail(status, kExitUsage);
   if (!options.net.empty()) {
     if (const auto plugin = find_net_plugin(options.net); !plugin.ok()) return fail(plugin.status(), kExitUsage);
   }
-  const auto program_path = find_program(options.command.front(), std::getenv("PATH"));
-  if (!program_path.ok()) return fail(program_path.status(), kExitNotFound);
-  const auto exit_code = run(options, program_path.value());
-  if (!exit_code.ok()) return fail(exit_code.status(), kExitFailure);
-  finish(exit_code.value());
+  options.hosts_file.empty() ? run_here(options) : run_on_hosts(options);
 }
 
 }  // namespace
@@ -108,13 +105,19 @@ void run_command(const RunOptions& options) {
 void register_run(CLI::App& app, std::vector<std::string> program) {
   // The subcommand outlives this function, so its options must too.
   const auto options = std::make_shared<RunOptions>();
-  CLI::App* command = app.add_subcommand("run", "Start the ranks of a job on this machine");
+  CLI::App* command = app.add_subcommand("run", "Start the ranks of a job on this machine, or on several hosts");
   add_run_options(*command, *options);
   command->footer(
       "The program and its arguments follow --: switchyard run -n 4 -- ./program --its-option\n\n"
       "Each line of output is preceded by [rank]; standard input is empty. When a rank fails the others are ended and\n"
       "its exit code (128 + signal if it was killed) is the command's. SIGINT, SIGTERM, SIGHUP and SIGQUIT are passed\n"
-      "on; a second one kills.");
+      "on; a second one kills.\n\n"
+      "On several hosts: switchyard run --hosts FILE -- ./program, with a line 'name slots=N' for each host. The "
+      "hosts\n"
+      "are reached by ssh without a password, have switchyard, the program and the working directory at the same\n"
+      "places, and reach this machine at SWITCHYARD_INTERFACE (default: the first that is not loopback). Ranks there "
+      "are\n"
+      "asked to end by SIGTERM, whatever the signal here; they also are when this command dies.");
   options->command = std::move(program);
   command->callback([options] { run_command(*options); });
 }

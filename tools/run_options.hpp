@@ -4,25 +4,34 @@
 // ERRORS   validate() names the option and what it allows.
 #pragma once
 #include <CLI/CLI.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/clock.hpp"
 #include "switchyard/status.hpp"
 
 namespace switchyard::tools {
 
 struct RunOptions {
-  int num_ranks = 0;
-  int num_nodes = 0;  // 0: no pretended nodes
+  std::optional<int> num_ranks;
+  int num_nodes = 0;       // 0: no pretended nodes
+  std::string hosts_file;  // empty: this machine
+  std::string agent = "ssh -T -o BatchMode=yes";
   std::string net;
   double timeout_s = 0;  // 0: none
   double grace_s = 3;
   std::vector<std::string> command;
+
+  // REQUIRES valid options.
+  uint64_t timeout_ns() const { return uint64_t(timeout_s * double(kSecond)); }
+  uint64_t grace_ns() const { return uint64_t(grace_s * double(kSecond)); }
 };
 
 // The options of the subcommand; parsing writes to `options`, which must outlive it.
 void add_run_options(CLI::App& subcommand, RunOptions& options);
 
+// Afterwards there is a number of ranks, unless there is a hosts file, which may say it.
 Status validate(const RunOptions& options);
 
 }  // namespace switchyard::tools

@@ -1,15 +1,12 @@
 // A program that calls Comm::from_environment(), started by other launchers than `switchyard run`: by a real mpirun,
 // and with the variables that torchrun and Slurm set.
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <functional>
 
-#include "base/fd.hpp"
 #include "tool_process.hpp"
 
 namespace switchyard::tools {
@@ -33,18 +30,6 @@ void expect_ranks_meet(const std::function<std::vector<std::string>(int rank)>& 
   for (int rank = 0; rank < kNumRanks; ++rank) {
     expect_right(finish(std::move(ranks[size_t(rank)])), text("rank ", rank, " of ", kNumRanks));
   }
-}
-
-// Free a moment ago; nothing else on this machine asks for a certain port.
-int free_port() {
-  const Fd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t num_bytes = sizeof(address);
-  EXPECT_EQ(bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), num_bytes), 0);
-  EXPECT_EQ(getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &num_bytes), 0);
-  return ntohs(address.sin_port);
 }
 
 TEST(Mpirun, StartsRanksThatMeet) {

@@ -2,11 +2,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
-
-#include <filesystem>
 
 #include "tool_process.hpp"
 
@@ -17,13 +13,6 @@ using testing::HasSubstr;
 
 // Announces itself and then lasts until somebody ends it. `wait` returns at a signal, so traps run at once.
 const std::string kLast = "sleep 1000 & echo ready; wait; ";
-
-// Becomes true once the process has exited, zombie or not.
-bool exits_in_time(const Fd& process) {
-  pollfd entry{process.get(), POLLIN, 0};
-  return poll(&entry, 1, test_deadline().remaining_ms()) == 1;
-}
-Fd open_process(pid_t pid) { return Fd(int(syscall(SYS_pidfd_open, pid, 0))); }
 
 TEST(RunEnding, PassesOnTheExitCodeOfTheFirstRankThatFails) {
   const Captured run = run_tool(run_script({"-n", "3"}, "[ $SWITCHYARD_RANK = 1 ] && exit 7; " + kLast));
@@ -45,15 +34,11 @@ TEST(RunEnding, ReportsASignalAs128PlusItsNumber) {
 // A named pipe through which one script waits for another.
 class Fifo {
  public:
-  Fifo() {
-    EXPECT_NE(mkdtemp(folder_.data()), nullptr);
-    EXPECT_EQ(mkfifo(path().c_str(), 0600), 0);
-  }
-  ~Fifo() { std::filesystem::remove_all(folder_); }
-  std::string path() const { return folder_ + "/fifo"; }
+  Fifo() { EXPECT_EQ(mkfifo(path().c_str(), 0600), 0); }
+  std::string path() const { return folder_.path("fifo"); }
 
  private:
-  std::string folder_ = testing::TempDir() + "switchyard-run-XXXXXX";
+  TestFolder folder_;
 };
 
 TEST(RunEnding, KillsARankThatIgnoresTheRequestToEnd) {

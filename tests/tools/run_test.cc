@@ -2,9 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <sstream>
-
 #include "comm/unique_id.hpp"
 #include "tool_process.hpp"
 
@@ -12,14 +9,6 @@ namespace switchyard::tools {
 namespace {
 
 using testing::HasSubstr;
-
-std::vector<std::string> sorted_lines(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream stream(text);
-  for (std::string line; std::getline(stream, line);) lines.push_back(line);
-  std::sort(lines.begin(), lines.end());
-  return lines;
-}
 
 TEST(Run, ExitsWithZeroWhenEveryRankDoes) {
   const Captured run = run_tool({"run", "-n", "3", "--", "true"});
@@ -53,17 +42,17 @@ TEST(Run, PassesArgumentsOnUntouched) {
 }
 
 TEST(Run, TellsEachRankItsPlace) {
-  const Captured run = run_tool(
-      run_script({"-n", "5", "--nodes", "2", "--net", "mem"},
-                 "echo $SWITCHYARD_NUM_RANKS $SWITCHYARD_NODE_ID $SWITCHYARD_LOCAL_RANK $SWITCHYARD_NET"),
-      {"SWITCHYARD_RANK=77", "SWITCHYARD_NET=other"});
+  const Captured run =
+      run_tool(run_script({"-n", "5", "--nodes", "2", "--net", "mem"},
+                          "echo $SWITCHYARD_NUM_RANKS $SWITCHYARD_NODE_ID $SWITCHYARD_LOCAL_RANK $SWITCHYARD_NET"),
+               {"SWITCHYARD_RANK=77", "SWITCHYARD_NET=other"});
   EXPECT_THAT(sorted_lines(run.output), testing::ElementsAre("[0] 5 0 0 mem", "[1] 5 0 1 mem", "[2] 5 0 2 mem",
                                                              "[3] 5 1 0 mem", "[4] 5 1 1 mem"));
 }
 
 TEST(Run, LeavesNodeAndNetworkAloneUnlessAsked) {
-  const Captured run = run_tool(run_script({"-n", "1"}, "echo ${SWITCHYARD_NODE_ID-unset} $SWITCHYARD_NET"),
-                                {"SWITCHYARD_NET=mine"});
+  const Captured run =
+      run_tool(run_script({"-n", "1"}, "echo ${SWITCHYARD_NODE_ID-unset} $SWITCHYARD_NET"), {"SWITCHYARD_NET=mine"});
   EXPECT_EQ(run.output, "[0] unset mine\n");
 }
 
@@ -124,7 +113,13 @@ INSTANTIATE_TEST_SUITE_P(
                     Refusal{{"run", "-n", "2"}, "no program given"},
                     Refusal{{"run", "-n", "2", "true"}, "not expected: true"},
                     Refusal{{"run", "-n", "2", "--bogus", "--", "true"}, "not expected: --bogus"},
-                    Refusal{{"run", "--", "true"}, "--ranks is required"}));
+                    Refusal{{"run", "--", "true"}, "-n is missing: the number of ranks, 1..1024"},
+                    Refusal{{"run", "--hosts", "/dev/null", "--", "true"}, "hosts file /dev/null names no host"},
+                    Refusal{{"run", "--hosts", "/no/such/file", "--", "true"}, "cannot read the file '/no/such/file'"},
+                    Refusal{{"run", "--hosts", "/", "--", "true"}, "cannot read the file '/'"},
+                    Refusal{{"run", "--hosts", "/dev/zero", "--", "true"}, "more than 1048576 bytes"},
+                    Refusal{{"run", "--hosts", "hosts", "-n", "2", "--nodes", "2", "--", "true"},
+                            "with --hosts every host is one"}));
 
 }  // namespace
 }  // namespace switchyard::tools

@@ -1,9 +1,17 @@
 // Starts the built `switchyard` command for tests.
 #pragma once
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -72,6 +80,56 @@ inline std::string read_lines(const Fd& source, size_t num_lines) {
     lines += byte;
     seen += byte == '\n';
   }
+  return lines;
+}
+
+// Becomes true once the process has exited, zombie or not.
+inline bool exits_in_time(const Fd& process) {
+  pollfd entry{process.get(), POLLIN, 0};
+  return poll(&entry, 1, test_deadline().remaining_ms()) == 1;
+}
+inline Fd open_process(pid_t pid) { return Fd(int(syscall(SYS_pidfd_open, pid, 0))); }
+
+// Free a moment ago; nothing else on this machine asks for a certain port.
+inline int free_port() {
+  const Fd listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t num_bytes = sizeof(address);
+  EXPECT_EQ(bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), num_bytes), 0);
+  EXPECT_EQ(getsockname(listener.get(), reinterpret_cast<sockaddr*>(&address), &num_bytes), 0);
+  return ntohs(address.sin_port);
+}
+
+// A folder that goes with the object.
+class TestFolder {
+ public:
+  TestFolder() { EXPECT_NE(mkdtemp(path_.data()), nullptr); }
+  TestFolder(const TestFolder&) = delete;
+  TestFolder& operator=(const TestFolder&) = delete;
+  ~TestFolder() { std::filesystem::remove_all(path_); }
+
+  std::string path(const std::string& name) const { return path_ + "/" + name; }
+  // The path of a file with these contents.
+  std::string write(const std::string& name, const std::string& contents) const {
+    std::ofstream(path(name)) << contents;
+    return path(name);
+  }
+  std::string write_program(const std::string& name, const std::string& contents) const {
+    std::filesystem::permissions(write(name, contents), std::filesystem::perms::owner_all);
+    return path(name);
+  }
+
+ private:
+  std::string path_ = ::testing::TempDir() + "switchyard-test-XXXXXX";
+};
+
+inline std::vector<std::string> sorted_lines(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream stream(text);
+  for (std::string line; std::getline(stream, line);) lines.push_back(line);
+  std::sort(lines.begin(), lines.end());
   return lines;
 }
 
