@@ -69,8 +69,8 @@ std::vector<std::string> variables_to_send(const std::string& net) {
   std::erase_if(variables, [&](const std::string& variable) {
     const std::string name = variable.substr(0, variable.find('='));
     if (!net.empty() && name == "SWITCHYARD_NET") return true;
-    return !name.starts_with("SWITCHYARD_") && !name.starts_with("NCCL_EP_") && name != "LD_LIBRARY_PATH" &&
-           name != "PATH" && name != "PYTHONPATH";
+    return !name.starts_with("SWITCHYARD_") && !name.starts_with("NCCL_EP_") && !name.starts_with("FI_") &&
+           name != "LD_LIBRARY_PATH" && name != "PATH" && name != "PYTHONPATH";
   });
   if (!net.empty()) variables.push_back("SWITCHYARD_NET=" + net);
   return variables;
