@@ -237,7 +237,7 @@ class HtReduce {
 
  private:
   SWITCHYARD_DEVICE int entry(HtRecord::Column column, int k) const {
-    return c_.read(c_.at.entry(column, size_t(token_) * c_.op.topk + k));
+    return c_.entry(column, token_, k);
   }
   SWITCHYARD_DEVICE RailReceiver<P> stream_from(int node) const {
     return {c_, c_.group().forwarder(c_.rank(), node), rail_sum_bytes(c_)};
@@ -306,15 +306,9 @@ class HtReduce {
       return results_.gradient([this](HtRecord::Column column, int other) { return entry(column, other); }, k);
     }
     const int node = c_.group().node_of(owner);
-    if (!crosses_to(node)) return 0;
+    if (!c_.crosses_to(token_, node)) return 0;
     const char* sum = sum_of(node);
     return sum == nullptr ? 0 : p_.read(reinterpret_cast<const float*>(sum + c_.op.token_bytes) + k);
-  }
-  SWITCHYARD_DEVICE bool crosses_to(int node) const {
-    for (int k = 0; k < c_.op.topk; ++k) {
-      if (remote_node(k) == node) return true;
-    }
-    return false;
   }
 
   // The streams must end where the plan says.

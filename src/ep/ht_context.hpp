@@ -45,6 +45,23 @@ class HtContext : public PeerContext<P> {
   SWITCHYARD_DEVICE int owner(int expert) const { return p.read(&group().owner[expert]); }
   SWITCHYARD_DEVICE int local_id(int expert) const { return p.read(&group().local[expert]); }
 
+  // What the plan says of an entry of one of my tokens.
+  SWITCHYARD_DEVICE int32_t entry(HtRecord::Column column, int token, int k) const {
+    return read(at.entry(column, size_t(token) * op.topk + k));
+  }
+  // Never, if it is no expert.
+  SWITCHYARD_DEVICE bool is_on(int expert, int node) const {
+    const int expert_owner = expert < 0 ? -1 : owner(expert);
+    return expert_owner >= group().node_first[node] && expert_owner < group().node_first[node + 1];
+  }
+  // Has the token a row on that node?
+  SWITCHYARD_DEVICE bool crosses_to(int token, int node) const {
+    for (int k = 0; k < op.topk; ++k) {
+      if (entry(HtRecord::kSlot, token, k) >= 0 && is_on(entry(HtRecord::kExpert, token, k), node)) return true;
+    }
+    return false;
+  }
+
   SWITCHYARD_DEVICE char* inbox(int at_rank, int source, int row) const {
     return group().payload[at_rank] + group().layout.inbox(source) + uint64_t(row) * row_bytes();
   }

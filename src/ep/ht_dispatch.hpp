@@ -157,7 +157,7 @@ class HtDispatchSend {
 
  private:
   SWITCHYARD_DEVICE int entry(HtRecord::Column column, int k) const {
-    return c_.read(c_.at.entry(column, size_t(token_) * c_.op.topk + k));
+    return c_.entry(column, token_, k);
   }
   // Of an expert that the token names more than once the last weight counts.
   SWITCHYARD_DEVICE float weight(int k) const {
@@ -170,15 +170,7 @@ class HtDispatchSend {
   SWITCHYARD_DEVICE RailSender<P> stream_to(int node) const {
     return {c_, c_.group().forwarder(c_.rank(), node), rail_row_bytes(c_)};
   }
-  // Has the token a row on that node?
-  SWITCHYARD_DEVICE bool crosses_to(int node) const {
-    for (int k = 0; k < c_.op.topk; ++k) {
-      if (entry(HtRecord::kSlot, k) < 0) continue;
-      const int owner = c_.owner(entry(HtRecord::kExpert, k));
-      if (owner >= c_.group().node_first[node] && owner < c_.group().node_first[node + 1]) return true;
-    }
-    return false;
-  }
+  SWITCHYARD_DEVICE bool crosses_to(int node) const { return c_.crosses_to(token_, node); }
 
   SWITCHYARD_DEVICE bool push_token() {
     const HtGroupView& group = c_.group();

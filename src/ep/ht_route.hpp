@@ -48,9 +48,7 @@ class HtRoute {
   SWITCHYARD_DEVICE int32_t get(int word) const { return p_.read(&number(word)); }
   SWITCHYARD_DEVICE void set(int word, int32_t value) const { p_.write(&number(word), value); }
   SWITCHYARD_DEVICE void add(int word, int32_t value) const { set(word, get(word) + value); }
-  SWITCHYARD_DEVICE int32_t expert_of(int token, int k) const {
-    return c_.read(at_.entry(HtRecord::kExpert, size_t(token) * c_.op.topk + k));
-  }
+  SWITCHYARD_DEVICE int32_t expert_of(int token, int k) const { return c_.entry(HtRecord::kExpert, token, k); }
   SWITCHYARD_DEVICE void write_entry(HtRecord::Column column, int token, int k, int32_t value) const {
     p_.write(&c_.record[at_.entry(column, size_t(token) * c_.op.topk + k)], value);
   }
@@ -417,7 +415,7 @@ class HtRoute {
     bool moved = false;
     while (token_ < c_.op.num_tokens) {
       while (node_ < group.num_nodes) {
-        if (node_ != group.node && crosses_to(node_)) {
+        if (node_ != group.node && c_.crosses_to(token_, node_)) {
           RailSender<P> sender(c_, group.forwarder(c_.rank(), node_), rail_table_bytes(c_.op.topk));
           if (sender.room() == Await::kNotYet) return moved;
           pack_row(reinterpret_cast<int32_t*>(sender.next()));
@@ -444,24 +442,11 @@ class HtRoute {
     all_sent_ = true;
     return moved;
   }
-  SWITCHYARD_DEVICE bool is_on(int expert, int node) const {
-    const int owner = expert < 0 ? -1 : c_.owner(expert);
-    return owner >= c_.group().node_first[node] && owner < c_.group().node_first[node + 1];
-  }
-  SWITCHYARD_DEVICE bool crosses_to(int node) const {
-    for (int k = 0; k < c_.op.topk; ++k) {
-      if (is_on(expert_of(token_, k), node) && c_.read(at_.entry(HtRecord::kSlot, size_t(token_) * c_.op.topk + k)) >= 0) {
-        return true;
-      }
-    }
-    return false;
-  }
   SWITCHYARD_DEVICE void pack_row(int32_t* row) const {
     for (int k = 0; k < c_.op.topk; ++k) {
-      const bool here = is_on(expert_of(token_, k), node_);
+      const bool here = c_.is_on(expert_of(token_, k), node_);
       for (int column = 0; column < 3; ++column) {
-        const size_t word = at_.entry(HtRecord::Column(column), size_t(token_) * c_.op.topk + k);
-        p_.write(row + column * c_.op.topk + k, here ? c_.read(word) : -1);
+        p_.write(row + column * c_.op.topk + k, here ? c_.entry(HtRecord::Column(column), token_, k) : -1);
       }
     }
   }
@@ -494,7 +479,7 @@ class HtRoute {
       const int32_t expert = p_.read(from + k);
       const int32_t slot = p_.read(from + c_.op.topk + k);
       const int32_t index = p_.read(from + 2 * c_.op.topk + k);
-      const bool sound = expert < c_.group().num_experts && is_on(expert, c_.group().node) &&
+      const bool sound = expert < c_.group().num_experts && c_.is_on(expert, c_.group().node) &&
                          uint64_t(int64_t(slot) + 1) <= c_.group().layout.max_slots &&
                          uint64_t(int64_t(index) + 1) <= uint64_t(c_.group().max_tokens);
       p_.write(&c_.record[at_.rail(idx, row, HtRecord::kExpert, k)], sound ? expert : -1);
