@@ -111,7 +111,7 @@ class RawOfiEndpoint final : public RawOfi {
     if (count < 0) {
       fi_cq_err_entry entry{};
       if (count == -FI_EAVAIL) fi_cq_readerr(fabric_.completions.get(), &entry, 0);
-      log(LogLevel::kError, fabric_error("fi_cq_read", count).message(), ": ", fi_strerror(entry.err));
+      log(LogLevel::kError, fabric_error("fi_cq_read", count).message(), ": ", fabric_words(entry.err));
       return false;
     }
     for (int64_t i = 0; i < count; ++i) {

@@ -403,7 +403,7 @@ NetPost OfiEndpoint::posted(int64_t result, Operation* operation, const char* wh
     lose(peer, text("it takes no connection", on_rail(rail)));
     return NetPost::kFailed;
   }
-  lose(peer, text(what, on_rail(rail), ": ", fi_strerror(int(-result))));
+  lose(peer, text(what, on_rail(rail), ": ", fabric_words(int(-result))));
   return NetPost::kFailed;
 }
 
@@ -738,11 +738,11 @@ void OfiEndpoint::take_failure(size_t rail) {
   auto* operation = static_cast<Operation*>(entry.op_context);
   const int peer = operation == nullptr ? -1 : operation->peer;
   if (peer < 0) {
-    log(LogLevel::kInfo, "rank ", rank_, ": a receive ended", on_rail(rail), ": ", fi_strerror(entry.err));
+    log(LogLevel::kInfo, "rank ", rank_, ": a receive ended", on_rail(rail), ": ", fabric_words(entry.err));
     return;
   }
   end(operation);
-  lose(peer, text(fi_strerror(entry.err), on_rail(rail)));
+  lose(peer, text(fabric_words(entry.err), on_rail(rail)));
 }
 
 // Any thread, with the endpoint's lock or without: abort() must not wait for it.

@@ -35,23 +35,24 @@ Status check_fit(const fi_info& info) {
                                       info.tx_attr->inject_size, " bytes, needed are 32; choose another"));
   }
   // Can a completion mean that bytes are at the target?
-  const InfoPtr hints(fi_dupinfo(&info));
+  const InfoPtr hints(OfiLibrary::get().dupinfo(&info));
   if (hints == nullptr) return fabric_error("fi_dupinfo", -FI_ENOMEM);
   hints->tx_attr->op_flags |= FI_DELIVERY_COMPLETE;
   fi_info* found = nullptr;
-  const int error = fi_getinfo(kVersion, nullptr, nullptr, 0, hints.get(), &found);
+  const int error = OfiLibrary::get().getinfo(kVersion, nullptr, nullptr, 0, hints.get(), &found);
   const InfoPtr owner(found);
   if (error != 0) {
     return Status::invalid_usage(text("libfabric provider '", provider, "' does not tell when bytes are delivered "
-                                      "(FI_DELIVERY_COMPLETE: ", fi_strerror(-error), "); choose another"));
+                                      "(FI_DELIVERY_COMPLETE: ", fabric_words(-error), "); choose another"));
   }
   return {};
 }
 
 // The provider's offer for this interface.
 Result<InfoPtr> find_provider(const std::string& provider, const Interface& interface) {
-  const InfoPtr hints(fi_allocinfo());
-  if (hints == nullptr) return fabric_error("fi_allocinfo", -FI_ENOMEM);
+  const OfiLibrary& library = OfiLibrary::get();
+  const InfoPtr hints(library.dupinfo(nullptr));  // as fi_allocinfo() does
+  if (hints == nullptr) return fabric_error("fi_dupinfo", -FI_ENOMEM);
   hints->ep_attr->type = FI_EP_RDM;
   hints->caps = FI_RMA | FI_MSG | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE | FI_SEND | FI_RECV;
   hints->mode = FI_CONTEXT | FI_CONTEXT2;
@@ -60,10 +61,10 @@ Result<InfoPtr> find_provider(const std::string& provider, const Interface& inte
   hints->fabric_attr->prov_name = strdup(provider.c_str());
   hints->addr_format = FI_SOCKADDR_IN;
   fi_info* found = nullptr;
-  int error = fi_getinfo(kVersion, interface.address.c_str(), nullptr, FI_SOURCE, hints.get(), &found);
+  int error = library.getinfo(kVersion, interface.address.c_str(), nullptr, FI_SOURCE, hints.get(), &found);
   if (error == -FI_ENODATA) {  // not every network has such addresses; then the provider gives each endpoint one of its own
     hints->addr_format = FI_FORMAT_UNSPEC;
-    error = fi_getinfo(kVersion, nullptr, nullptr, 0, hints.get(), &found);
+    error = library.getinfo(kVersion, nullptr, nullptr, 0, hints.get(), &found);
   }
   if (error == 0) return InfoPtr(found);
   return fabric_error(text("provider '", provider, "' at address ", interface.address,
@@ -82,11 +83,13 @@ Status open_object(const char* what, FidPtr<Object>& into, int (*open)(Arguments
 }  // namespace
 
 Result<OfiFabric> OfiFabric::open(const std::string& name, const Interface& interface) {
+  const KeptSignalHandlers kept;  // providers may have handlers of their own
+  SWITCHYARD_TRY(OfiLibrary::load());
   OfiFabric self;
   self.interface = interface;
   SWITCHYARD_ASSIGN(self.info, find_provider(provider_of(name), interface));
   SWITCHYARD_TRY(check_fit(*self.info));
-  SWITCHYARD_TRY(open_object("fi_fabric", self.fabric, &fi_fabric, self.info->fabric_attr));
+  SWITCHYARD_TRY(open_object("fi_fabric", self.fabric, OfiLibrary::get().fabric, self.info->fabric_attr));
   SWITCHYARD_TRY(open_object("fi_domain", self.domain, &fi_domain, self.fabric.get(), self.info.get()));
   fi_av_attr av{};
   av.type = FI_AV_TABLE;

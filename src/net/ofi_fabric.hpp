@@ -14,6 +14,7 @@
 #include <string>
 
 #include "net/interfaces.hpp"
+#include "net/ofi_library.hpp"
 #include "switchyard/status.hpp"
 
 namespace switchyard {
@@ -28,12 +29,13 @@ template <class Object>
 using FidPtr = std::unique_ptr<Object, FidCloser>;
 
 struct InfoDeleter {
-  void operator()(fi_info* info) const { fi_freeinfo(info); }
+  void operator()(fi_info* info) const { OfiLibrary::get().freeinfo(info); }
 };
 using InfoPtr = std::unique_ptr<fi_info, InfoDeleter>;
 
+inline const char* fabric_words(int error) { return OfiLibrary::get().strerror(error); }
 inline Status fabric_error(const std::string& what, int64_t error) {
-  return Status(Code::kSystemError, text("libfabric: ", what, ": ", fi_strerror(int(-error))));
+  return Status(Code::kSystemError, text("libfabric: ", what, ": ", fabric_words(int(-error))));
 }
 
 struct OfiFabric {
