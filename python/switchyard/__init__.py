@@ -2,11 +2,7 @@
 docs/python.md.
 """
 
-from ._signals import kept_handlers
-
-with kept_handlers():
-    from ._core import __version__
-
+from ._core import __version__
 from .comm import Communicator, CudaStream, Stream, SymmetricMemory, init, make_unique_id
 from .ep import (
     Algorithm,
