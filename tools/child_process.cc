@@ -99,9 +99,14 @@ bool executable_file(const std::string& path) {
 
 }  // namespace
 
+std::vector<std::string> own_environment() {
+  std::vector<std::string> result;
+  for (char** entry = environ; *entry != nullptr; entry++) result.emplace_back(*entry);
+  return result;
+}
+
 Program Program::like_us(std::vector<std::string> arguments) {
-  Program program{std::move(arguments), {}, {}, {}, false};
-  for (char** entry = environ; *entry != nullptr; entry++) program.environment.emplace_back(*entry);
+  Program program{std::move(arguments), own_environment(), {}, {}, false};
   sigprocmask(SIG_BLOCK, nullptr, &program.signal_mask);
   getrlimit(RLIMIT_NOFILE, &program.open_files);
   return program;

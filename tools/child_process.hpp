@@ -24,6 +24,9 @@
 
 namespace switchyard::tools {
 
+// This process's environment as NAME=value.
+std::vector<std::string> own_environment();
+
 struct Program {
   std::vector<std::string> arguments;    // [0] is the path to execute
   std::vector<std::string> environment;  // NAME=value; complete, nothing is inherited beside it

@@ -1,6 +1,7 @@
 #include "tools/hosts_file.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <unordered_map>
 #include <utility>
 
@@ -64,7 +65,9 @@ Result<HostEntry> parse_entry(const std::vector<std::string_view>& words, int li
 class HostList {
  public:
   Status add(HostEntry entry) {
-    const auto [first, is_new] = lines_.try_emplace(std::string(machine_of(entry.name)), entry.line);
+    std::string machine(machine_of(entry.name));
+    for (char& c : machine) c = char(std::tolower(static_cast<unsigned char>(c)));
+    const auto [first, is_new] = lines_.try_emplace(std::move(machine), entry.line);
     if (!is_new) {
       return Status::invalid_argument(text("host ", entry.name, " is on line ", first->second,
                                            " already; write it once, with slots=N for N ranks"));
@@ -81,7 +84,7 @@ class HostList {
 
  private:
   std::vector<HostEntry> entries_;
-  std::unordered_map<std::string, int> lines_;  // of machines
+  std::unordered_map<std::string, int> lines_;  // of machines, in lower case
   int num_slots_ = 0;
 };
 

@@ -56,7 +56,7 @@ class Job {
       while (const auto signal_number = signals_.next()) on_signal(*signal_number);
       reap();
       for (ChildStream& stream : streams_) stream.pull();
-      if (lifeline_ended()) on_lifeline_ended();
+      while (const auto told = read_lifeline()) on_lifeline(*told);
       on_time();
       for (OutputQueue& input : inputs_) input.flush();
       output_.flush();
@@ -143,16 +143,25 @@ class Job {
     return may_not_have_run && !advice.empty() ? text(": ", advice) : "";
   }
 
-  bool lifeline_ended() const {
+  // A signal; kLifelineEnd at its end, once; nothing while nothing has come.
+  static constexpr int kLifelineEnd = -1;
+  std::optional<int> read_lifeline() {
     pollfd entry{spec_.lifeline, POLLIN, 0};
-    char ignored[256];
-    return poll(&entry, 1, 0) > 0 && read(spec_.lifeline, ignored, sizeof(ignored)) <= 0;
-  }
-  // Says nothing: whoever held the other end knows, or is gone.
-  void on_lifeline_ended() {
+    if (poll(&entry, 1, 0) <= 0) return std::nullopt;
+    unsigned char signal_number;
+    if (read(spec_.lifeline, &signal_number, 1) == 1) return signal_number;
     spec_.lifeline = -1;
-    if (ending()) return;
-    end_all(kExitSignalBase + SIGTERM, SIGTERM);
+    return kLifelineEnd;
+  }
+  // Says nothing: whoever holds the other end knows, or is gone.
+  void on_lifeline(int told) {
+    if (ending()) {
+      if (told == kLifelineEnd) kill_all();
+      return;
+    }
+    const bool known = told == SIGINT || told == SIGHUP || told == SIGQUIT;
+    const int signal_number = known ? told : SIGTERM;
+    end_all(kExitSignalBase + signal_number, signal_number);
     interrupted_ = true;
   }
 
@@ -193,18 +202,20 @@ class Job {
     cause_ = exit_code;
     ask_all(signal_number);
   }
-  void ask(size_t i, int signal_number) {
-    if (!spec_.children[i].input) return children_[i].send(signal_number);
-    inputs_[i].close();
-    children_[i].standard_input().reset();
-  }
   void ask_all(int signal_number) {
-    for (size_t i = 0; i < children_.size(); i++) ask(i, signal_number);
+    for (size_t i = 0; i < children_.size(); i++) {
+      if (spec_.children[i].input) inputs_[i].tail() += char(signal_number);
+      else children_[i].send(signal_number);
+    }
     ask_at_ = Deadline::never();
     kill_at_ = Deadline::after_ns(spec_.grace_ns);
   }
   void kill_all() {
-    for (const ChildProcess& child : children_) child.send(SIGKILL);
+    for (size_t i = 0; i < children_.size(); i++) {
+      inputs_[i].close();
+      children_[i].standard_input().reset();
+      children_[i].send(SIGKILL);
+    }
     kill_at_ = Deadline::never();
   }
 

@@ -21,8 +21,8 @@ struct JobChild {
   std::string prefix;                    // of each line of its output; empty: they have one already
   std::vector<std::string> command;      // [0] is the path of an executable file
   std::vector<std::string> environment;  // complete
-  // Its standard input begins with this and stays open. Such a child is asked to end by the end of its input, not by a
-  // signal: it may be on another machine.
+  // Its standard input begins with this and stays open: the child may be on another machine, where no signal reaches it. What
+  // follows are the signals it is sent, a byte each; SIGKILL is the end of it.
   std::optional<std::string> input = {};
   std::string advice = {};  // what to try where the command itself, or what it starts, can't be executed or reached
 };
@@ -33,7 +33,8 @@ struct JobSpec {
   std::string speaker = "switchyard run";  // whose messages they are
   Deadline deadline = Deadline::never();   // of the whole job
   uint64_t grace_ns = 3 * kSecond;         // from asking a child to end to killing it
-  // The children are asked to end, as by SIGTERM, when this descriptor is at its end; what comes before says nothing.
+  // Signals to the children come through this descriptor, a byte each. Its end asks them to end, as by SIGTERM; where they have been
+  // asked, it kills.
   int lifeline = -1;
 };
 

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "tools/child_process.hpp"
+
 namespace switchyard::tools {
 namespace {
 
@@ -21,12 +23,6 @@ std::vector<std::string> environment_with(const Variables& variables) {
 }
 
 }  // namespace
-
-std::vector<std::string> own_environment() {
-  std::vector<std::string> result;
-  for (char** entry = environ; *entry != nullptr; entry++) result.emplace_back(*entry);
-  return result;
-}
 
 JobChild rank_child(const RankPlace& place, const UniqueId& id, const std::vector<std::string>& command,
                     const Variables& others) {

@@ -23,9 +23,6 @@ struct RankPlace {
 JobChild rank_child(const RankPlace& place, const UniqueId& id, const std::vector<std::string>& command,
                     const Variables& others = {});
 
-// This process's environment as NAME=value.
-std::vector<std::string> own_environment();
-
 // Started with a standard descriptor closed, a launcher would get its number for a child's pipe.
 void occupy_standard_descriptors();
 

@@ -97,7 +97,7 @@ void run_command(const RunOptions& options) {
   if (!options.net.empty()) {
     if (const auto plugin = find_net_plugin(options.net); !plugin.ok()) return fail(plugin.status(), kExitUsage);
   }
-  options.hosts_file.empty() ? run_here(options) : run_on_hosts(options);
+  options.hosts_file ? run_on_hosts(options) : run_here(options);
 }
 
 }  // namespace
@@ -115,9 +115,8 @@ void register_run(CLI::App& app, std::vector<std::string> program) {
       "On several hosts: switchyard run --hosts FILE -- ./program, with a line 'name slots=N' for each host. The "
       "hosts\n"
       "are reached by ssh without a password, have switchyard, the program and the working directory at the same\n"
-      "places, and reach this machine at SWITCHYARD_INTERFACE (default: the first that is not loopback). Ranks there "
-      "are\n"
-      "asked to end by SIGTERM, whatever the signal here; they also are when this command dies.");
+      "places, and reach this machine at SWITCHYARD_INTERFACE (default: the first that is not loopback). Ranks there\n"
+      "are also ended when this command dies. The exit code is that of the first host to end with another than 0.");
   options->command = std::move(program);
   command->callback([options] { run_command(*options); });
 }

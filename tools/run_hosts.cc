@@ -21,13 +21,13 @@ namespace {
 constexpr uint64_t kAgentGraceNs = 2 * kSecond;
 
 Result<std::vector<HostRanks>> read_hosts(const RunOptions& options) {
-  std::ifstream file(options.hosts_file, std::ios::binary);
+  std::ifstream file(*options.hosts_file, std::ios::binary);
   std::string contents(kMaxHostsFileBytes + 1, '\0');
   if (!file.read(contents.data(), std::streamsize(contents.size())) && !file.eof()) {
-    return Status::invalid_argument(text("--hosts: cannot read the file '", options.hosts_file, "'; check the path"));
+    return Status::invalid_argument(text("--hosts: cannot read the file '", *options.hosts_file, "'; check the path"));
   }
   contents.resize(size_t(file.gcount()));
-  SWITCHYARD_ASSIGN(const std::vector<HostEntry> hosts, parse_hosts(contents, options.hosts_file));
+  SWITCHYARD_ASSIGN(const std::vector<HostEntry> hosts, parse_hosts(contents, *options.hosts_file));
   return fill_hosts(hosts, options.num_ranks);
 }
 
@@ -99,7 +99,7 @@ JobChild host_child(const HostsPlan& plan, const std::string& host, const std::s
 Result<HostsPlan> plan_hosts(const RunOptions& options) {
   HostsPlan plan;
   SWITCHYARD_ASSIGN(plan.hosts, read_hosts(options));
-  SWITCHYARD_ASSIGN(plan.agent, agent_words(options.agent));
+  SWITCHYARD_ASSIGN(plan.agent, agent_words(options.agent.value_or(kDefaultAgent)));
   plan.net = options.net;
   const char* const inherited = std::getenv("SWITCHYARD_NET");
   if (plan.net.empty() && plan.hosts.size() > 1 && (inherited == nullptr || *inherited == '\0')) {

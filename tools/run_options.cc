@@ -11,11 +11,12 @@ Status validate_ranks(const RunOptions& options) {
   if (options.num_ranks && (*options.num_ranks < 1 || *options.num_ranks > kMaxRanks)) {
     return Status::invalid_argument(text("-n is ", *options.num_ranks, ", allowed 1..", kMaxRanks));
   }
-  if (!options.hosts_file.empty()) {
+  if (options.hosts_file) {
     if (options.num_nodes == 0) return {};
     return Status::invalid_argument(
         "--nodes makes nodes of this machine; with --hosts every host is one: give one of them");
   }
+  if (options.agent) return Status::invalid_argument("--agent says how to reach the hosts of --hosts, which is missing");
   if (!options.num_ranks) {
     return Status::invalid_argument(text("-n is missing: the number of ranks, 1..", kMaxRanks,
                                          "; or name hosts and their slots with --hosts FILE"));
@@ -33,8 +34,8 @@ void add_run_options(CLI::App& subcommand, RunOptions& options) {
   subcommand.add_option("-n,--ranks", options.num_ranks, "number of ranks, 1..1024; with --hosts: default all slots");
   subcommand.add_option("--hosts", options.hosts_file,
                         "file of the hosts to start ranks on, a line each: name [slots=N]");
-  subcommand.add_option("--agent", options.agent, "command that runs another one on a host, its name and that follow")
-      ->capture_default_str();
+  subcommand.add_option("--agent", options.agent,
+                        text("command that runs another one on a host, its name and that follow; default: ", kDefaultAgent));
   subcommand.add_option("--nodes", options.num_nodes, "pretend that the ranks are spread over this many nodes");
   subcommand.add_option("--net", options.net,
                         "network plugin between nodes (SWITCHYARD_NET); between hosts: default ofi");

@@ -13,11 +13,14 @@
 
 namespace switchyard::tools {
 
+// A host that is silent, from the beginning or later, is given up.
+inline constexpr const char* kDefaultAgent = "ssh -T -o BatchMode=yes -o ConnectTimeout=10 -o ServerAliveInterval=5";
+
 struct RunOptions {
   std::optional<int> num_ranks;
   int num_nodes = 0;       // 0: no pretended nodes
-  std::string hosts_file;  // empty: this machine
-  std::string agent = "ssh -T -o BatchMode=yes";
+  std::optional<std::string> hosts_file;  // none: this machine
+  std::optional<std::string> agent;       // none: kDefaultAgent
   std::string net;
   double timeout_s = 0;  // 0: none
   double grace_s = 3;

@@ -426,7 +426,10 @@ size_t OfiEndpoint::put_chain(std::span<const NetPut> puts, NetPost& result) {
   for (size_t i = 0; i < puts.size(); ++i) {
     // One that will be refused is not waited for.
     const bool is_chained = i + 1 < puts.size() && source_of(puts[i + 1]).memory != nullptr && reaches(puts[i + 1]);
-    if ((result = put_from(puts[i], source_of(puts[i]), is_chained)) != NetPost::kPosted) return i;
+    if ((result = put_from(puts[i], source_of(puts[i]), is_chained)) == NetPost::kPosted) continue;
+    // The one before may be held back for this one. Who is told to come back does; else nobody may wait for it.
+    if (i > 0 && !usable(puts[i - 1].peer)) write_off(peers_[size_t(puts[i - 1].peer)]);
+    return i;
   }
   return puts.size();
 }
@@ -447,6 +450,7 @@ OfiEndpoint::Source OfiEndpoint::source_of(const NetPut& put) const {
 // Is the peer there, and what the put names at it?
 bool OfiEndpoint::reaches(const NetPut& put) const {
   if (put.peer < 0 || size_t(put.peer) >= peers_.size() || !usable(put.peer)) return false;
+  if (peers_[size_t(put.peer)].left.load(std::memory_order_relaxed)) return true;  // it goes nowhere
   if (put.signal_value != 0) {
     const Region* signals = find(put.signal_region);
     if (signals == nullptr || !range_fits(put.signal_offset, sizeof(uint64_t), signals->num_bytes)) return false;
@@ -456,7 +460,7 @@ bool OfiEndpoint::reaches(const NetPut& put) const {
          (put.num_bytes == 0 || range_fits(put.to_offset, put.num_bytes, to->offers[size_t(put.peer)][0].num_bytes));
 }
 
-// A provider may keep back what it was told not to be the last. So the next write must find room for certain, and on
+// A provider may keep back what it was told not to be the last. So the next write must be expected to find room, and on
 // the same rail.
 bool OfiEndpoint::may_chain(const Peer& peer) const {
   return rails_.size() == 1 && peer.outgoing.has_room(2) && num_in_flight_ + 2 <= rails_[0].fabric.info->tx_attr->size;

@@ -76,13 +76,13 @@ int make_round_trip(Holdings& held) {
   out.tokens = &received;
   ncclEpLayoutInfo_t info = NCCL_EP_LAYOUT_INFO_INIT;
   info.expert_counters = &counts;
-  if (const ncclResult_t result = ncclEpDispatch(held.handle, &in, &out, &info, nullptr, held.stream)) return result;
+  ncclResult_t posted = ncclEpDispatch(held.handle, &in, &out, &info, nullptr, held.stream);
   ncclEpCombineInputs_t back = NCCL_EP_COMBINE_INPUTS_INIT;
   back.tokens = &received;
   ncclEpCombineOutputs_t sums = NCCL_EP_COMBINE_OUTPUTS_INIT;
   sums.tokens = &returned;
   sums.topk_weights = &topk_weights;
-  const ncclResult_t posted = ncclEpCombine(held.handle, &back, &sums, nullptr, held.stream);
+  if (posted == ncclSuccess) posted = ncclEpCombine(held.handle, &back, &sums, nullptr, held.stream);
   // What was posted still reads and writes what is here.
   if (const cudaError_t result = cudaStreamSynchronize(held.stream)) return result;
   if (posted != ncclSuccess) return posted;

@@ -98,7 +98,7 @@ void parse_command_line(Input input) {
     return;
   }
   if (!run->parsed() || !tools::validate(options).ok()) return;
-  require(options.num_ranks || !options.hosts_file.empty(), "somebody says how many ranks there are");
+  require(options.num_ranks || options.hosts_file, "somebody says how many ranks there are");
   const int num_ranks = options.num_ranks.value_or(1);
   require(num_ranks >= 1 && num_ranks <= 1024, "-n is in range");
   require(options.num_nodes >= 0 && options.num_nodes <= num_ranks, "every node has a rank");

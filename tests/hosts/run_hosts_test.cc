@@ -73,13 +73,14 @@ class RunHosts : public ::testing::Test {
                          {"SWITCHYARD_INTERFACE=" + interface_, "SWITCHYARD_NET=", "SWITCHYARD_LOG=warn"});
   }
   Result<ChildProcess> start_script(const std::string& hosts_file, const std::string& script) {
-    return start(hosts_file, {"--grace", "0.3"}, {"sh", "-c", script});
+    return start(hosts_file, {"--grace", grace_}, {"sh", "-c", script});
   }
 
   static std::unique_ptr<Hosts> hosts_;
   TestFolder folder_;
   std::string agent_;
   std::string interface_ = "eth0";
+  std::string grace_ = "0.3";
 };
 std::unique_ptr<Hosts> RunHosts::hosts_;
 
@@ -124,7 +125,20 @@ TEST_F(RunHosts, ARankThatFailsEndsAllAndItsExitCodeIsPassedOn) {
   expect_exit(ranks);
 }
 
+TEST_F(RunHosts, ASecondSignalToTheHeadKillsRanksOnAllHosts) {
+  grace_ = "60";
+  auto head = start_script("node0\nnode1", "trap '' TERM INT; echo $$; while :; do sleep 1000; done");
+  ASSERT_TRUE(head.ok());
+  const auto ranks = processes_of_ranks(*head, 2);
+  head->send(SIGINT);
+  head->send(SIGTERM);  // the same once more would be one, if the first has not been seen
+  const Captured job = finish(std::move(head));
+  EXPECT_EQ(job.report.exit_code, 128 + SIGINT);
+  expect_exit(ranks);
+}
+
 TEST_F(RunHosts, ASignalToTheHeadEndsRanksOnAllHosts) {
+  grace_ = "20";
   auto head = start_script("node0\nnode1\nnode2\nnode3", kLast);
   ASSERT_TRUE(head.ok());
   const auto ranks = processes_of_ranks(*head, 4);

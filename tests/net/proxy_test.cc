@@ -291,7 +291,7 @@ TEST_F(ProxyChainTest, TheRestOfAChainFollowsWhenThereIsRoom) {
   ASSERT_EQ(posted.size(), puts.size());
   for (size_t i = 0; i < puts.size(); ++i) expect_equal(posted[i].put, puts[i]);
   const std::vector<size_t> chains = network_.chains();
-  EXPECT_EQ(*std::max_element(chains.begin(), chains.end()), 32u) << "a turn";
+  EXPECT_GE(std::count(chains.begin(), chains.end(), 32u), 2) << "a turn each";
 }
 
 TEST_F(ProxyChainTest, AChainEndsWithTheFirstThatCannotBe) {

@@ -12,7 +12,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-HostShare share_of(const std::string& script) {
+HostShare share_of(const std::string& script, uint64_t grace_ns = 20 * kSecond) {
   TcpEndpoint endpoint;
   endpoint.address[0] = std::byte{127};
   endpoint.port = 1;
@@ -21,7 +21,7 @@ HostShare share_of(const std::string& script) {
           .first_rank = 3,
           .num_local_ranks = 2,
           .num_ranks = 6,
-          .grace_ns = kSecond / 10,
+          .grace_ns = grace_ns,
           .environment = {"SWITCHYARD_NET=ofi", "SWITCHYARD_RANK=77"},
           .id = UniqueId::make(endpoint, {}),
           .command = {"sh", "-c", script}};
@@ -43,6 +43,9 @@ Captured run_agent(const std::string& input) {
   if (agent.ok()) agent->standard_input().reset();
   return finish(std::move(agent));
 }
+
+// Ends for nobody.
+const std::string kDeaf = "trap '' TERM; trap 'echo interrupted' INT; echo ready; while :; do sleep 0.05; done";
 
 TEST(HostAgent, StartsItsShareOfTheRanksWithAnEmptyStandardInput) {
   const std::string script =
@@ -70,13 +73,27 @@ TEST(HostAgent, EndsItsRanksWhenItsInputEnds) {
 }
 
 TEST(HostAgent, KillsRanksThatIgnoreTheEnd) {
-  auto agent = start_agent(encode(share_of("trap '' TERM; echo ready; while :; do sleep 1000; done")).value());
+  auto agent = start_agent(encode(share_of(kDeaf, kSecond / 10)).value());
   ASSERT_TRUE(agent.ok());
   read_lines(agent->standard_output(), 2);
   agent->standard_input().reset();
   const Captured ended = finish(std::move(agent));
   EXPECT_EQ(ended.report.exit_code, 128 + SIGTERM);
   EXPECT_THAT(ended.error, HasSubstr("ranks 3, 4 did not end in time"));
+}
+
+TEST(HostAgent, PassesSignalsOnAndTakesTheEndOfItsInputForAKillThen) {
+  auto agent = start_agent(encode(share_of(kDeaf)).value());
+  ASSERT_TRUE(agent.ok());
+  read_lines(agent->standard_output(), 2);
+  const char interrupt = SIGINT;
+  ASSERT_EQ(write(agent->standard_input().get(), &interrupt, 1), 1);
+  read_lines(agent->standard_output(), 2);  // "interrupted"
+  const uint64_t asked_ns = now_ns();
+  agent->standard_input().reset();
+  const Captured ended = finish(std::move(agent));
+  EXPECT_EQ(ended.report.exit_code, 128 + SIGINT);
+  EXPECT_LT(now_ns() - asked_ns, 10 * kSecond) << "well within the grace";
 }
 
 TEST(HostAgent, SaysWhichDirectoryItsHostLacks) {

@@ -78,6 +78,7 @@ INSTANTIATE_TEST_SUITE_P(
                     BadFile{"a slots = 2", "'2' is not understood; a line is: name [slots=N]"},
                     BadFile{"a max_slots=2", "'max_slots=2' is not understood"},
                     BadFile{"a\n\nb\na slots=2", "line 4: host a is on line 1 already"},
+                    BadFile{"node\nNODE", "line 2: host NODE is on line 1 already"},
                     BadFile{"me@a\nyou@a", "line 2: host you@a is on line 1 already"},
                     BadFile{"a slots=1000\nb slots=25",
                             "line 2: up to here there are 1025 slots, allowed 1..1024 in all"},

@@ -114,6 +114,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Refusal{{"run", "-n", "2", "true"}, "not expected: true"},
                     Refusal{{"run", "-n", "2", "--bogus", "--", "true"}, "not expected: --bogus"},
                     Refusal{{"run", "--", "true"}, "-n is missing: the number of ranks, 1..1024"},
+                    Refusal{{"run", "--hosts", "", "-n", "1", "--", "true"}, "cannot read the file ''"},
+                    Refusal{{"run", "-n", "1", "--agent", "ssh", "--", "true"}, "--agent says how to reach the hosts of --hosts"},
                     Refusal{{"run", "--hosts", "/dev/null", "--", "true"}, "hosts file /dev/null names no host"},
                     Refusal{{"run", "--hosts", "/no/such/file", "--", "true"}, "cannot read the file '/no/such/file'"},
                     Refusal{{"run", "--hosts", "/", "--", "true"}, "cannot read the file '/'"},
