@@ -22,6 +22,9 @@ constexpr uint64_t kDrainNs = kSecond;
 // to end.
 constexpr uint64_t kLastWordsNs = 300 * kMillisecond;
 
+// From the end of a child's input to killing it: the way to what it has started elsewhere, and back.
+constexpr uint64_t kFarEndNs = 2 * kSecond;
+
 // A thousand ranks need more open files here than many a default allows.
 void raise_open_files(const rlimit& before) {
   const rlimit raised{before.rlim_max, before.rlim_max};
@@ -211,12 +214,18 @@ class Job {
     kill_at_ = Deadline::after_ns(spec_.grace_ns);
   }
   void kill_all() {
-    for (size_t i = 0; i < children_.size(); i++) {
-      inputs_[i].close();
-      children_[i].standard_input().reset();
-      children_[i].send(SIGKILL);
-    }
     kill_at_ = Deadline::never();
+    for (size_t i = 0; i < children_.size(); i++) {
+      // What it was told before has to be there before the end is. Then it has a moment to kill what is its own.
+      if (children_[i].alive() && children_[i].standard_input().valid()) {
+        inputs_[i].flush();
+        inputs_[i].close();
+        children_[i].standard_input().reset();
+        kill_at_ = Deadline::after_ns(kFarEndNs);
+      } else {
+        children_[i].send(SIGKILL);
+      }
+    }
   }
 
   // Children that take a signal as the request it is and exit with 0 have not failed.

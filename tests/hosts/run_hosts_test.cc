@@ -125,18 +125,6 @@ TEST_F(RunHosts, ARankThatFailsEndsAllAndItsExitCodeIsPassedOn) {
   expect_exit(ranks);
 }
 
-TEST_F(RunHosts, ASecondSignalToTheHeadKillsRanksOnAllHosts) {
-  grace_ = "60";
-  auto head = start_script("node0\nnode1", "trap '' TERM INT; echo $$; while :; do sleep 1000; done");
-  ASSERT_TRUE(head.ok());
-  const auto ranks = processes_of_ranks(*head, 2);
-  head->send(SIGINT);
-  head->send(SIGTERM);  // the same once more would be one, if the first has not been seen
-  const Captured job = finish(std::move(head));
-  EXPECT_EQ(job.report.exit_code, 128 + SIGINT);
-  expect_exit(ranks);
-}
-
 TEST_F(RunHosts, ASignalToTheHeadEndsRanksOnAllHosts) {
   grace_ = "20";
   auto head = start_script("node0\nnode1\nnode2\nnode3", kLast);
@@ -210,15 +198,15 @@ class RunBySsh : public ::testing::Test {
              ".pub\nPidFile none\nUsePAM no\nStrictModes no\nPermitRootLogin yes\nPasswordAuthentication no\n"));
     auto daemon = start_program({sshd.value(), "-D", "-e", "-f", config}, {});
     ASSERT_TRUE(daemon.ok());
-    EXPECT_THAT(read_lines(daemon->standard_error(), 1), HasSubstr("Server listening"));
+    ASSERT_THAT(read_lines(daemon->standard_error(), 1), HasSubstr("Server listening"));
     daemon_.emplace(*std::move(daemon));
     agent_ = text("ssh -T -F /dev/null -p ", port, " -i ", key, " -o BatchMode=yes -o StrictHostKeyChecking=no",
                   " -o UserKnownHostsFile=/dev/null -o LogLevel=ERROR");
   }
 
-  Result<ChildProcess> start(std::vector<std::string> command) {
+  Result<ChildProcess> start(std::vector<std::string> command, const char* grace = "0.3") {
     std::vector<std::string> words{
-        "run", "--hosts", folder_.write("hosts", "localhost slots=2"), "--agent", agent_, "--grace", "0.3", "--"};
+        "run", "--hosts", folder_.write("hosts", "localhost slots=2"), "--agent", agent_, "--grace", grace, "--"};
     words.insert(words.end(), command.begin(), command.end());
     return start_tool(std::move(words), {"SWITCHYARD_INTERFACE="});
   }
@@ -233,6 +221,16 @@ TEST_F(RunBySsh, RanksMeetAndTheirExitCodeComesBack) {
   const Captured job = finish(start({"sh", "-c", script}));
   EXPECT_EQ(job.report.exit_code, 7) << job.error;
   EXPECT_EQ(num_occurrences(job.output, "3 over 1 nodes"), 2u) << job.output;
+}
+
+TEST_F(RunBySsh, ASecondSignalToTheHeadKillsTheRanks) {
+  auto head = start({"sh", "-c", "trap '' TERM INT; echo $$; while :; do sleep 1000; done"}, "60");
+  ASSERT_TRUE(head.ok());
+  const auto ranks = processes_of_ranks(*head, 2);
+  head->send(SIGINT);
+  head->send(SIGTERM);  // the same once more would be one, if the first has not been seen
+  EXPECT_EQ(finish(std::move(head)).report.exit_code, 128 + SIGINT);
+  expect_exit(ranks);
 }
 
 TEST_F(RunBySsh, TheEndOfTheHeadEndsTheRanks) {
