@@ -224,7 +224,7 @@ TEST_F(RunBySsh, RanksMeetAndTheirExitCodeComesBack) {
 }
 
 TEST_F(RunBySsh, ASecondSignalToTheHeadKillsTheRanks) {
-  auto head = start({"sh", "-c", "trap '' TERM INT; echo $$; while :; do sleep 1000; done"}, "60");
+  auto head = start({"sh", "-c", "trap '' TERM INT; echo $$; while :; do sleep 1000; done"}, "600");
   ASSERT_TRUE(head.ok());
   const auto ranks = processes_of_ranks(*head, 2);
   head->send(SIGINT);
