@@ -47,8 +47,8 @@ Status OfiLibrary::load() {
                      find(library, "fi_fabric", "FABRIC_1.1", functions.fabric) &&
                      find(library, "fi_strerror", "FABRIC_1.0", functions.strerror);
   if (!found) {
-    return Status::invalid_usage(text("network 'ofi' was built with libfabric ", FI_MAJOR_VERSION, ".", FI_MINOR_VERSION,
-                                      ", and the one installed is too different: ", dlerror()));
+    return Status::invalid_usage(text("network 'ofi' was built with libfabric ", FI_MAJOR_VERSION, ".",
+                                      FI_MINOR_VERSION, ", and the one installed is too different: ", dlerror()));
   }
   g_loaded.store(&functions, std::memory_order_release);  // pairs with the acquire in load() and get()
   return {};

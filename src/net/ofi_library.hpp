@@ -1,7 +1,7 @@
 // libfabric itself, loaded when the first network asks for it rather than with the program. Of the libraries that it
-// brings along, one (libinfinipath) puts handlers of its own on SIGINT, SIGTERM and the signals of crashes as soon as it
-// is there, and a process that has loaded them takes 0.2 s longer to end. Who needs no such network has neither; who does
-// keeps its handlers.
+// brings along, one (libinfinipath) puts handlers of its own on SIGINT, SIGTERM and the signals of crashes as soon as
+// it is there, and a process that has loaded them takes 0.2 s longer to end. Who needs no such network has neither; who
+// does keeps its handlers.
 //
 // THREADS    load() and get() any.
 // OWNERSHIP  what was loaded stays until the process ends.

@@ -41,7 +41,8 @@ std::string handlers() {
   for (int number = 1; number < NSIG; ++number) {
     struct sigaction action {};
     sigaction(number, nullptr, &action);
-    all += text("signal ", number, ": ", reinterpret_cast<void*>(action.sa_handler), " ", action.sa_flags & ~kOfTheCLibrary, "\n");
+    all += text("signal ", number, ": ", reinterpret_cast<void*>(action.sa_handler), " ",
+                action.sa_flags & ~kOfTheCLibrary, "\n");
   }
   return all;
 }
