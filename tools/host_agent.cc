@@ -53,10 +53,10 @@ Status enter(const HostShare& share) {
                                    "'; start the job from one that every host has, on a shared file system or copied"));
 }
 
-Result<int> run_share(const HostShare& share, const std::string& program_path) {
+Result<int> run_share(const HostShare& share, const std::string& program_path, const std::string& who) {
   SWITCHYARD_ASSIGN(SignalSource signals, SignalSource::open());
   JobSpec job;
-  job.speaker = "switchyard run on " + share.host;
+  job.speaker = who;
   job.grace_ns = share.grace_ns;
   job.lifeline = STDIN_FILENO;
   std::vector<std::string> command = share.command;
@@ -79,7 +79,7 @@ void run_agent() {
   if (const Status status = enter(share.value()); !status.ok()) return fail(who, status, kExitFailure);
   const auto program_path = find_program(share.value().command.front(), getenv("PATH"));
   if (!program_path.ok()) return fail(who, program_path.status(), kExitNotFound);
-  const auto exit_code = run_share(share.value(), program_path.value());
+  const auto exit_code = run_share(share.value(), program_path.value(), who);
   if (!exit_code.ok()) return fail(who, exit_code.status(), kExitFailure);
   finish(exit_code.value());
 }

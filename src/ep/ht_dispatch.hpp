@@ -170,18 +170,17 @@ class HtDispatchSend {
   SWITCHYARD_DEVICE RailSender<P> stream_to(int node) const {
     return {c_, c_.group().forwarder(c_.rank(), node), rail_row_bytes(c_)};
   }
-  SWITCHYARD_DEVICE bool crosses_to(int node) const { return c_.crosses_to(token_, node); }
 
   SWITCHYARD_DEVICE bool push_token() {
     const HtGroupView& group = c_.group();
     for (int node = 0; node < group.num_nodes; ++node) {
-      if (node != group.node && crosses_to(node) && stream_to(node).room() == Await::kNotYet) return false;
+      if (node != group.node && c_.crosses_to(token_, node) && stream_to(node).room() == Await::kNotYet) return false;
     }
     HtPlacer<P> placer(c_);
     placer.place(c_.rank(), [this](HtRecord::Column column, int k) { return entry(column, k); },
                  [this](int k) { return weight(k); });
     for (int node = 0; node < group.num_nodes; ++node) {
-      if (node == group.node || !crosses_to(node)) continue;
+      if (node == group.node || !c_.crosses_to(token_, node)) continue;
       char* row = stream_to(node).next();
       placer.add_departure(row);
       for (int k = 0; k < c_.op.topk && !c_.op.backward; ++k) {
@@ -191,7 +190,7 @@ class HtDispatchSend {
     placer.push(c_.op.tokens + size_t(token_) * c_.op.token_bytes, c_.op.scales + size_t(token_) * c_.op.scale_bytes);
     SWITCHYARD_KERNEL_FAILPOINT("ht.dispatch.row_pushed");
     for (int node = 0; node < group.num_nodes; ++node) {
-      if (node != group.node && crosses_to(node)) stream_to(node).packed();
+      if (node != group.node && c_.crosses_to(token_, node)) stream_to(node).packed();
     }
     ++token_;
     return true;

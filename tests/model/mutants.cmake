@@ -443,11 +443,11 @@ foreach(line
 endforeach()
 foreach(line
     ".fetch_add(due.value, std::memory_order_release)"
-    "peers_[rank].incoming.arrive(sequence, signal, apply)"
-    "outgoing.delivered(*operation->sequence)"
-    "outgoing.posted()")
-  switchyard_require_once(${CMAKE_SOURCE_DIR}/src/net/ofi.cc "${line}")
+    "peers_[rank].incoming.arrive(sequence, signal, apply)")
+  switchyard_require_once(${CMAKE_SOURCE_DIR}/src/net/ofi_completions.cc "${line}")
 endforeach()
+switchyard_require_once(${CMAKE_SOURCE_DIR}/src/net/ofi_endpoint.hpp "outgoing.delivered(*operation->sequence)")
+switchyard_require_once(${CMAKE_SOURCE_DIR}/src/net/ofi_posting.cc "outgoing.posted()")
 
 # --- what stream_model.hpp was extracted from: these lines are in its functions ---
 

@@ -1,0 +1,159 @@
+#include <algorithm>
+#include <utility>
+
+#include "base/checked.hpp"
+#include "base/log.hpp"
+#include "net/ofi_endpoint.hpp"
+
+namespace switchyard {
+
+void OfiEndpoint::catch_up() {
+  const std::lock_guard lock(mutex_);
+  while (poll()) continue;
+}
+
+bool OfiEndpoint::progress() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return false;
+  count_help();
+  return poll();
+}
+
+void OfiEndpoint::look_at_links() {
+  const Interface* lost = links_->lost();
+  if (lost == nullptr) return;
+  fail(Status::remote(text("rank ", rank_, ": interface ", lost->name, " (address ", lost->address,
+                           ") is down or has no carrier, and carries a share of all puts; see `ip link show ", lost->name,
+                           "`, or start without it in SWITCHYARD_INTERFACE")));
+}
+
+// True when something had completed, here or from a peer.
+bool OfiEndpoint::poll() {
+  if (links_) look_at_links();  // whoever waits for room comes by here, too
+  bool any = false;
+  for (size_t rail = 0; rail < rails_.size(); ++rail) any |= poll(rail);
+  return any;
+}
+
+bool OfiEndpoint::poll(size_t rail) {
+  fi_cq_data_entry entries[32];
+  bool any = false;
+  for (;;) {
+    const int64_t count = fi_cq_read(rails_[rail].fabric.completions.get(), entries, std::size(entries));
+    if (count == -FI_EAGAIN || count == 0) return any;
+    any = true;
+    if (count == -FI_EAVAIL) {
+      take_failure(rail);
+      continue;
+    }
+    if (count < 0) {
+      fail(fabric_error("fi_cq_read", count));
+      return any;
+    }
+    for (int64_t i = 0; i < count; ++i) take(entries[i]);
+    if (count < int64_t(std::size(entries))) return any;
+  }
+}
+
+void OfiEndpoint::take(const fi_cq_data_entry& entry) {
+  if (entry.flags & FI_REMOTE_CQ_DATA) {
+    const CompletionData data = CompletionData::unpack(entry.data);
+    Signal signal;
+    if (data.word != kNoWord) {
+      const auto owner = std::find_if(regions_.begin(), regions_.end(), [&](const auto& item) {
+        const Region& region = item.second;
+        return region.first_word != kNoWord && data.word >= region.first_word &&
+               data.word - region.first_word < region.num_bytes / sizeof(uint64_t);
+      });
+      // A region that is gone: nobody looks at its signals any more.
+      if (owner != regions_.end()) {
+        signal = {owner->first, (data.word - owner->second.first_word) * sizeof(uint64_t), data.value};
+      }
+    }
+    return arrived(data.rank, data.sequence, signal);
+  }
+  auto* operation = reinterpret_cast<Operation*>(entry.op_context);
+  if (operation == nullptr) return fail(Status::internal(text("rank ", rank_, ": a completion of libfabric names no operation")));
+  if (operation->peer >= 0) {
+    count_down(operation->countdown);
+    return end(operation);
+  }
+  const SignalMessage message = *operation->buffer;
+  if (entry.len != sizeof(message)) return fail(Status::remote(text("a peer sent ", entry.len, " bytes that are no signal")));
+  arrived(message.rank, message.sequence, {message.region, message.offset, message.value});
+  if (const Status receiving = receive_into(operation); !receiving.ok()) fail(receiving);
+}
+
+// What a peer says is not trusted: it names a rank, a number and a place, and each may be nonsense.
+void OfiEndpoint::arrived(uint32_t rank, uint32_t sequence, const Signal& signal) {
+  const auto apply = [&](const Signal& due) {
+    const Region* region = find(due.region);
+    if (region == nullptr) return;  // gone meanwhile
+    if (due.offset % sizeof(uint64_t) != 0 || !range_fits(due.offset, sizeof(uint64_t), region->num_bytes)) {
+      return fail(Status::remote(text("rank ", rank, " signals a place outside of region ", due.region)));
+    }
+    // release; pairs with the acquire in Gin::read_signal() and Barrier::heard()
+    std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(region->memory + due.offset))
+        .fetch_add(due.value, std::memory_order_release);
+  };
+  if (rank >= peers_.size() || !peers_[rank].incoming.arrive(sequence, signal, apply)) {
+    fail(Status::remote(text("rank ", rank_, ": write ", sequence, " of rank ", rank, " came twice, or was never due")));
+  }
+}
+
+void OfiEndpoint::take_failure(size_t rail) {
+  fi_cq_err_entry entry{};
+  if (fi_cq_readerr(rails_[rail].fabric.completions.get(), &entry, 0) < 0) return;
+  auto* operation = static_cast<Operation*>(entry.op_context);
+  const int peer = operation == nullptr ? -1 : operation->peer;
+  if (peer < 0) {
+    log(LogLevel::kInfo, "rank ", rank_, ": a receive ended", on_rail(rail), ": ", fabric_words(entry.err));
+    return;
+  }
+  end(operation);
+  lose(peer, text(fabric_words(entry.err), on_rail(rail)));
+}
+
+// Any thread, with the endpoint's lock or without: abort() must not wait for it.
+void OfiEndpoint::fail(const Status& why) {
+  note(why);
+  failed_.store(true, std::memory_order_relaxed);  // carries nothing: who wants the reason takes the lock
+}
+
+// One peer; the others go on.
+void OfiEndpoint::lose(int peer, const std::string& why) {
+  if (peers_[size_t(peer)].left.load(std::memory_order_relaxed)) return;
+  // release; pairs with the acquire in usable()
+  if (peers_[size_t(peer)].lost.exchange(true, std::memory_order_release)) return;
+  note(Status::remote(text("rank ", rank_, ": the network lost rank ", peer, ": ", why)));
+}
+
+void OfiEndpoint::give_up(int peer, const std::string& why) {
+  lose(peer, why);  // first: who holds the lock for long looks at this
+  const std::lock_guard lock(mutex_);
+  write_off(peers_[size_t(peer)]);
+}
+
+void OfiEndpoint::forget(int peer) {
+  peers_[size_t(peer)].left.store(true, std::memory_order_relaxed);  // first, as above
+  const std::lock_guard lock(mutex_);
+  write_off(peers_[size_t(peer)]);
+}
+
+void OfiEndpoint::write_off(Peer& peer) {
+  if (std::exchange(peer.is_written_off, true)) return;
+  num_in_flight_ -= peer.num_in_flight;
+  add_bytes_in_flight(-peer.bytes_in_flight);
+}
+
+void OfiEndpoint::note(const Status& why) {
+  const std::lock_guard lock(error_mutex_);
+  if (error_.ok()) error_ = why;
+}
+
+Status OfiEndpoint::error() const {
+  const std::lock_guard lock(error_mutex_);
+  return error_;
+}
+
+}  // namespace switchyard

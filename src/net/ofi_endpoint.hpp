@@ -1,0 +1,213 @@
+// OfiEndpoint: one rank's end of a network that libfabric reaches (docs/networks.md). One class in three files, by what is under
+// way:
+//
+//   ofi.cc              making it: rails, addresses, registrations
+//   ofi_posting.cc      puts, cut into pieces and spread over rails; gets, flushes
+//   ofi_completions.cc  what has arrived or is complete; peers and networks that are lost
+//
+// THREADS, OWNERSHIP, ERRORS  as NetEndpoint; everything of libfabric is used under one lock.
+#pragma once
+#include <atomic>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "net/net.hpp"
+#include "net/ofi_fabric.hpp"
+#include "net/ofi_wire.hpp"
+#include "net/signal_order.hpp"
+
+namespace switchyard {
+
+class OfiEndpoint final : public NetEndpoint {
+ public:
+  static Result<std::unique_ptr<NetEndpoint>> connect(const NetContext& context, Deadline deadline);
+  ~OfiEndpoint() override;
+
+  Status register_region(uint32_t id, void* memory, size_t num_bytes, Deadline deadline) override;
+  void deregister_region(uint32_t id) override;
+  NetPost put(const NetPut& put) override {
+    NetPost result;
+    put_chain({&put, 1}, result);
+    return result;
+  }
+  size_t put_chain(std::span<const NetPut> puts, NetPost& result) override;
+  NetPost put_value(const NetPut& put, uint64_t value) override;
+  NetPost get(int peer, uint32_t from_region, uint64_t from_offset, uint32_t to_region, uint64_t to_offset,
+              uint64_t num_bytes) override;
+  NetPost flush() override;
+  NetPost deliver() override;
+  bool progress() override;
+  void catch_up() override;
+  uint64_t bytes_in_flight() const override { return bytes_in_flight_.load(std::memory_order_relaxed); }
+  bool usable(int peer) const override {
+    // acquire; pairs with the release in lose(): who sees that a peer is lost sees all that came from it
+    return !failed_.load(std::memory_order_relaxed) && !peers_[size_t(peer)].lost.load(std::memory_order_acquire);
+  }
+  void give_up(int peer, const std::string& why) override;
+  void forget(int peer) override;
+  void abort() override { fail(Status::invalid_usage("the network endpoint was aborted")); }
+  Status error() const override;
+
+ private:
+  struct Registration {
+    FidPtr<fid_mr> memory;
+    void* descriptor;
+    RegionOffer offer;
+  };
+  // A way to every peer: libfabric's objects on one interface. Any rail may bring any write, since nothing but its number
+  // says when it counts.
+  struct Rail {
+    OfiFabric fabric;
+    uint64_t num_bytes_given = 0;        // since the beginning
+    std::vector<fi_addr_t> addresses{};  // by rank
+    std::vector<SignalMessage> receive_buffers = std::vector<SignalMessage>(kNumReceives);
+    Registration receives{};
+  };
+  struct Region {
+    char* memory;
+    uint64_t num_bytes;
+    std::vector<Registration> registrations;       // by rail
+    std::vector<std::vector<RegionOffer>> offers;  // by rank and rail
+    uint32_t first_word;                           // of its words in completion data; kNoWord: none
+  };
+  struct Peer {
+    std::atomic<bool> lost{false};  // its connection ended: nothing else is posted to it
+    std::atomic<bool> left{false};  // in good order: what is posted to it goes nowhere
+    SentOrder outgoing;
+    uint32_t num_in_flight = 0;
+    uint64_t bytes_in_flight = 0;
+    bool has_undelivered = false;   // something was posted whose completion says nothing about the target
+    bool is_written_off = false;    // what is in flight to it counts no more
+    uint64_t refused_since_ns = 0;  // the provider has no way to it; 0: it has
+    bool was_reached = false;       // the provider has had a way to it
+    SignalOrder incoming;
+  };
+  // The counter of a put, and how many of its pieces are not complete: they may become so in any order.
+  struct Countdown {
+    uint64_t* counter;
+    uint64_t num_pieces;
+  };
+  // One operation under way; libfabric wants its context to stay in place.
+  struct Operation {
+    fi_context2 context;
+    int peer;  // -1: a receive
+    size_t rail;
+    std::optional<uint32_t> sequence;  // of a write or a signal
+    uint64_t num_bytes;
+    Countdown* countdown;  // of the put that this is a piece of; null: none
+    SignalMessage message;  // that is sent
+    SignalMessage* buffer;  // where a receive puts one
+  };
+  struct Source {
+    const void* memory;    // null: there is no such place
+    const Region* region;  // null: a word of the caller's, which is copied
+  };
+  struct Piece {
+    uint64_t offset;  // in the put
+    uint64_t num_bytes;
+    bool has_signal;
+    bool is_chained;  // another write follows at once
+    Countdown* countdown;
+  };
+
+  OfiEndpoint(const NetContext& context, std::vector<Rail> rails)
+      : bootstrap_(context.window.bootstrap),
+        comm_id_(context.comm_id),
+        members_(context.window.members.begin(), context.window.members.end()),
+        rank_(context.window.rank),
+        rails_(std::move(rails)),
+        peers_(context.window.members.size()) {}
+
+  Status meet(Deadline deadline);
+  Status receive_into(Operation* operation);
+  static Result<Registration> register_on(const Rail& rail, uint32_t id, void* memory, size_t num_bytes, uint64_t access);
+  const Region* find(uint32_t id) const;
+  Source source_of(const NetPut& put) const;
+  bool reaches(const NetPut& put) const;
+  NetPost put_from(const NetPut& put, const Source& source, bool is_chained);
+  bool may_chain(const Peer& peer) const;
+  NetPost write(const NetPut& put, const Region& to, const Source& source, const Piece& piece, uint64_t delivery);
+  NetPost send_signal(const NetPut& put);
+  uint32_t word_of(const NetPut& put) const;
+  NetPost posted(int64_t result, Operation* operation, const char* what);
+  bool has_room(Peer& peer);
+  // Of what is in no registered region. Only where it would have to be: of what is injected, libfabric 1.17's rxm loses the context, and
+  // crashes when such an operation ends with its connection.
+  uint64_t inject_flag(size_t rail) const { return rails_[rail].fabric.needs(FI_MR_LOCAL) ? FI_INJECT : 0; }
+  size_t next_rail() const;
+  uint64_t piece_bytes(uint64_t num_bytes) const;
+  // For people; empty where there is one.
+  std::string on_rail(size_t rail) const;
+  static bool keeps_refusing(Peer& peer);
+  bool poll();
+  bool poll(size_t rail);
+  void take(const fi_cq_data_entry& entry);
+  void take_failure(size_t rail);
+  void look_at_links();
+  void arrived(uint32_t rank, uint32_t sequence, const Signal& signal);
+  Operation* take_operation(int peer, size_t rail);
+  void give_back(Operation* operation) { free_operations_.push_back(operation); }
+  Countdown* begin_countdown(const NetPut& put, uint64_t num_pieces);
+  void count_down(Countdown* countdown);
+  // It was posted and is complete, or lost.
+  void end(Operation* operation) {
+    Peer& peer = peers_[size_t(operation->peer)];
+    --peer.num_in_flight;
+    if (operation->sequence) peer.outgoing.delivered(*operation->sequence);
+    peer.bytes_in_flight -= operation->num_bytes;
+    if (!peer.is_written_off) {
+      --num_in_flight_;
+      add_bytes_in_flight(-operation->num_bytes);
+    }
+    give_back(operation);
+  }
+  void add_bytes_in_flight(uint64_t num_bytes) {
+    bytes_in_flight_.store(bytes_in_flight_.load(std::memory_order_relaxed) + num_bytes, std::memory_order_relaxed);
+  }
+  void fail(const Status& why);
+  void write_off(Peer& peer);
+  void lose(int peer, const std::string& why);
+  void note(const Status& why);
+
+  static constexpr size_t kNumReceives = 256;           // a rail
+  static constexpr uint64_t kStripedBytes = 128 << 10;  // a put from this size on is spread over all rails
+  static constexpr uint64_t kPieceLimitNs = 30 * kSecond;
+  static constexpr uint64_t kConnectLimitNs = 10 * kSecond;
+  static constexpr uint64_t kReconnectLimitNs = kSecond;  // who was there is there at once, or gone
+  static constexpr uint32_t kSinkRegion = 0;  // takes the 8 bytes of a write that is only a signal
+  static constexpr uint32_t kReceiveRegion = ~0u;  // messages; nobody else knows it
+
+  Bootstrap& bootstrap_;
+  const uint64_t comm_id_;
+  const std::vector<int> members_;
+  const int rank_;
+
+  mutable std::mutex mutex_;        // of everything below: libfabric's objects are used by one thread at a time
+  std::vector<Rail> rails_;         // as many as every rank has
+  std::optional<LinkWatch> links_;  // where there are several
+  uint64_t max_piece_bytes_ = ~uint64_t{0};
+  // What a completion means. Where writes may pass each other: delivered, so that what is in flight bounds what arrives out
+  // of order. Where they can't, the source's end is enough, and costs no answer from the target.
+  uint64_t delivery_ = FI_DELIVERY_COMPLETE;
+  bool data_carries_signals_ = true;  // else they all travel as messages
+  std::vector<Peer> peers_;
+  std::map<uint32_t, Region> regions_;
+  uint32_t num_words_ = 0;  // given to regions so far
+  std::deque<Operation> operations_;
+  std::vector<Operation*> free_operations_;
+  std::deque<Countdown> countdowns_;
+  std::vector<Countdown*> free_countdowns_;
+  uint64_t sink_[2] = {};  // where the others' bare writes go, and what this rank's carry
+  size_t num_in_flight_ = 0;  // writes, reads and messages of this rank, but to peers that are written off
+  std::atomic<uint64_t> bytes_in_flight_{0};  // written under the lock; read by anybody, as a hint
+  std::atomic<bool> failed_{false};
+  mutable std::mutex error_mutex_;
+  Status error_;
+};
+
+}  // namespace switchyard

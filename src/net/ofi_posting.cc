@@ -1,0 +1,303 @@
+#include <algorithm>
+#include <cstring>
+
+#include "base/checked.hpp"
+#include "net/ofi_endpoint.hpp"
+#include "platform/host/wait.hpp"
+
+namespace switchyard {
+
+OfiEndpoint::Operation* OfiEndpoint::take_operation(int peer, size_t rail) {
+  if (free_operations_.empty()) free_operations_.push_back(&operations_.emplace_back());
+  Operation* operation = free_operations_.back();
+  free_operations_.pop_back();
+  operation->peer = peer;
+  operation->rail = rail;
+  operation->sequence.reset();
+  operation->num_bytes = 0;
+  operation->countdown = nullptr;
+  return operation;
+}
+
+OfiEndpoint::Countdown* OfiEndpoint::begin_countdown(const NetPut& put, uint64_t num_pieces) {
+  if (put.counter == nullptr) return nullptr;
+  if (free_countdowns_.empty()) free_countdowns_.push_back(&countdowns_.emplace_back());
+  Countdown* countdown = free_countdowns_.back();
+  free_countdowns_.pop_back();
+  *countdown = {put.counter, num_pieces};
+  return countdown;
+}
+
+void OfiEndpoint::count_down(Countdown* countdown) {
+  if (countdown == nullptr || --countdown->num_pieces > 0) return;
+  // release; pairs with the acquire in Gin::read_counter()
+  std::atomic_ref<uint64_t>(*countdown->counter).fetch_add(1, std::memory_order_release);
+  free_countdowns_.push_back(countdown);
+}
+
+std::string OfiEndpoint::on_rail(size_t rail) const {
+  if (rails_.size() == 1) return "";
+  return text(" on rail ", rail + 1, " (interface ", rails_[rail].fabric.interface.name, ")");
+}
+
+NetPost OfiEndpoint::posted(int64_t result, Operation* operation, const char* what) {
+  if (result == 0) {
+    Peer& peer = peers_[size_t(operation->peer)];
+    ++peer.num_in_flight;
+    peer.bytes_in_flight += operation->num_bytes;
+    ++num_in_flight_;
+    if (operation->sequence) peer.outgoing.posted();
+    peer.has_undelivered = delivery_ == 0;
+    add_bytes_in_flight(operation->num_bytes);
+    rails_[operation->rail].num_bytes_given += operation->num_bytes;
+    peer.refused_since_ns = 0;
+    peer.was_reached = true;
+    return NetPost::kPosted;
+  }
+  const int peer = operation->peer;
+  const size_t rail = operation->rail;
+  give_back(operation);
+  if (result == -FI_EAGAIN) {
+    poll();
+    if (!keeps_refusing(peers_[size_t(peer)])) return NetPost::kBusy;
+    lose(peer, text("it takes no connection", on_rail(rail)));
+    return NetPost::kFailed;
+  }
+  lose(peer, text(what, on_rail(rail), ": ", fabric_words(int(-result))));
+  return NetPost::kFailed;
+}
+
+// "Again" is all that a provider says while it tries to connect, to a process that ended, for ever. Where nothing is in
+// flight to the peer it has nothing else to wait for.
+bool OfiEndpoint::keeps_refusing(Peer& peer) {
+  const uint64_t now = now_ns();
+  if (peer.refused_since_ns == 0 || peer.num_in_flight > 0) peer.refused_since_ns = now;
+  return now - peer.refused_since_ns > (peer.was_reached ? kReconnectLimitNs : kConnectLimitNs);
+}
+
+bool OfiEndpoint::has_room(Peer& peer) {
+  if (peer.outgoing.has_room()) return true;
+  poll();
+  return peer.outgoing.has_room();
+}
+
+size_t OfiEndpoint::put_chain(std::span<const NetPut> puts, NetPost& result) {
+  const std::lock_guard lock(mutex_);
+  for (size_t i = 0; i < puts.size(); ++i) {
+    // One that will be refused is not waited for.
+    const bool is_chained = i + 1 < puts.size() && source_of(puts[i + 1]).memory != nullptr && reaches(puts[i + 1]);
+    if ((result = put_from(puts[i], source_of(puts[i]), is_chained)) == NetPost::kPosted) continue;
+    // The one before may be held back for this one. Who is told to come back does; else nobody may wait for it.
+    if (i > 0 && !usable(puts[i - 1].peer)) write_off(peers_[size_t(puts[i - 1].peer)]);
+    return i;
+  }
+  return puts.size();
+}
+
+NetPost OfiEndpoint::put_value(const NetPut& put, uint64_t value) {
+  const std::lock_guard lock(mutex_);
+  if (put.num_bytes == 0 || put.num_bytes > sizeof(value)) return NetPost::kFailed;
+  return put_from(put, {&value, nullptr}, false);
+}
+
+OfiEndpoint::Source OfiEndpoint::source_of(const NetPut& put) const {
+  if (put.num_bytes == 0) return {&sink_[1], find(kSinkRegion)};
+  const Region* from = find(put.from_region);
+  if (from == nullptr || !range_fits(put.from_offset, put.num_bytes, from->num_bytes)) return {nullptr, nullptr};
+  return {from->memory + put.from_offset, from};
+}
+
+// Is the peer there, and what the put names at it?
+bool OfiEndpoint::reaches(const NetPut& put) const {
+  if (put.peer < 0 || size_t(put.peer) >= peers_.size() || !usable(put.peer)) return false;
+  if (peers_[size_t(put.peer)].left.load(std::memory_order_relaxed)) return true;  // it goes nowhere
+  if (put.signal_value != 0) {
+    const Region* signals = find(put.signal_region);
+    if (signals == nullptr || !range_fits(put.signal_offset, sizeof(uint64_t), signals->num_bytes)) return false;
+  }
+  const Region* to = find(put.num_bytes == 0 ? kSinkRegion : put.to_region);
+  return to != nullptr &&
+         (put.num_bytes == 0 || range_fits(put.to_offset, put.num_bytes, to->offers[size_t(put.peer)][0].num_bytes));
+}
+
+// A provider may keep back what it was told not to be the last. So the next write must be expected to find room, and on
+// the same rail.
+bool OfiEndpoint::may_chain(const Peer& peer) const {
+  return rails_.size() == 1 && peer.outgoing.has_room(2) && num_in_flight_ + 2 <= rails_[0].fabric.info->tx_attr->size;
+}
+
+// The index of the signal's word, if signal and value fit into completion data.
+uint32_t OfiEndpoint::word_of(const NetPut& put) const {
+  if (!data_carries_signals_) return kNoWord;
+  if (put.signal_value == 0 || put.signal_value >= (1u << kValueBits) || put.signal_offset % sizeof(uint64_t) != 0) {
+    return kNoWord;
+  }
+  const Region* signals = find(put.signal_region);
+  if (signals == nullptr || signals->first_word == kNoWord) return kNoWord;
+  return signals->first_word + uint32_t(put.signal_offset / sizeof(uint64_t));
+}
+
+// The one that was given the fewest bytes. Mere turns would send all rows one way and all signals the other where they
+// alternate.
+size_t OfiEndpoint::next_rail() const {
+  const auto fewest = [](const Rail& a, const Rail& b) { return a.num_bytes_given < b.num_bytes_given; };
+  return size_t(std::min_element(rails_.begin(), rails_.end(), fewest) - rails_.begin());
+}
+
+// Pieces of what a provider takes at once; of a large put, one for each rail.
+uint64_t OfiEndpoint::piece_bytes(uint64_t num_bytes) const {
+  if (rails_.size() == 1 || num_bytes < kStripedBytes) return max_piece_bytes_;
+  constexpr uint64_t kMultiple = 64;  // pieces begin where the put begins in a line
+  return std::min(max_piece_bytes_, round_up(div_up(num_bytes, rails_.size()), kMultiple));
+}
+
+NetPost OfiEndpoint::put_from(const NetPut& put, const Source& source, bool is_chained) {
+  // All of it at once: of a put that is refused no piece is posted.
+  if (source.memory == nullptr || !reaches(put)) return NetPost::kFailed;
+  Peer& peer = peers_[size_t(put.peer)];
+  if (peer.left.load(std::memory_order_relaxed)) {
+    // release; pairs with the acquire in Gin::read_counter()
+    if (put.counter != nullptr) std::atomic_ref<uint64_t>(*put.counter).fetch_add(1, std::memory_order_release);
+    return NetPost::kPosted;
+  }
+  const bool bare = put.num_bytes == 0;
+  const Region& to = *find(bare ? kSinkRegion : put.to_region);
+  if (!has_room(peer)) return NetPost::kBusy;
+  const bool fits = put.signal_value == 0 || word_of(put) != kNoWord;
+  if (bare && !fits) return send_signal(put);
+  // The signal goes with the last piece, or as a message that has the next number, which says nothing about the source;
+  // once a piece is posted the others must be, too.
+  const uint64_t most = piece_bytes(put.num_bytes);
+  Countdown* const countdown = begin_countdown(put, std::max<uint64_t>(1, div_up(put.num_bytes, most)));
+  uint64_t offset = 0;
+  NetPost result = NetPost::kBusy;
+  const auto post_next = [&] {
+    const uint64_t num_bytes = std::min(most, put.num_bytes - offset);
+    const bool last = offset + num_bytes == put.num_bytes;
+    const bool has_signal = last && fits;
+    result = write(put, to, source,
+                   {offset, num_bytes, has_signal, has_signal && is_chained && may_chain(peer), countdown}, delivery_);
+    if (result == NetPost::kPosted) offset += num_bytes;
+    return result;
+  };
+  if (post_next() != NetPost::kPosted) {
+    if (countdown != nullptr) free_countdowns_.push_back(countdown);
+    return result;
+  }
+  const auto finish = [&] {
+    while (offset < put.num_bytes) {
+      result = has_room(peer) ? post_next() : NetPost::kBusy;
+      if (result != NetPost::kPosted) return result == NetPost::kFailed;
+    }
+    if (!fits) result = has_room(peer) ? send_signal(put) : NetPost::kBusy;
+    return result != NetPost::kBusy;
+  };
+  const auto finish_or_lost = [&] {
+    const bool is_gone = peer.left.load(std::memory_order_relaxed) || !usable(put.peer);
+    if (!is_gone) return finish();
+    result = NetPost::kFailed;
+    return true;
+  };
+  if (wait_until(finish_or_lost, Deadline::after_ns(kPieceLimitNs)) == WaitResult::kReady) return result;
+  lose(put.peer, "the network took only a part of a put");
+  return NetPost::kFailed;
+}
+
+NetPost OfiEndpoint::write(const NetPut& put, const Region& to, const Source& source, const Piece& piece,
+                           uint64_t delivery) {
+  Peer& peer = peers_[size_t(put.peer)];
+  const size_t rail = next_rail();
+  const RegionOffer& offer = to.offers[size_t(put.peer)][rail];
+  const uint64_t to_offset = put.num_bytes == 0 ? 0 : put.to_offset + piece.offset;
+  const uint64_t length = put.num_bytes == 0 ? sizeof(uint64_t) : piece.num_bytes;
+  const uint32_t word = piece.has_signal ? word_of(put) : kNoWord;
+  const CompletionData data{uint32_t(rank_), peer.outgoing.next(), word,
+                            word == kNoWord ? 0 : uint32_t(put.signal_value)};
+
+  Operation* operation = take_operation(put.peer, rail);
+  operation->sequence = data.sequence;
+  operation->num_bytes = length;
+  operation->countdown = piece.countdown;
+  const bool is_value = source.region == nullptr;
+  if (is_value) std::memcpy(&operation->message.value, source.memory, length);
+  const char* from = is_value ? reinterpret_cast<const char*>(&operation->message.value) : static_cast<const char*>(source.memory);
+  iovec local{const_cast<char*>(from + piece.offset), length};
+  void* descriptor = is_value ? nullptr : source.region->registrations[rail].descriptor;
+  fi_rma_iov remote{offer.base + to_offset, length, offer.key};
+  fi_msg_rma message{};
+  message.msg_iov = &local;
+  message.desc = &descriptor;
+  message.iov_count = 1;
+  message.addr = rails_[rail].addresses[size_t(put.peer)];
+  message.rma_iov = &remote;
+  message.rma_iov_count = 1;
+  message.context = &operation->context;
+  message.data = data.pack();
+  const uint64_t inject = is_value ? inject_flag(rail) : 0;
+  const uint64_t more = piece.is_chained ? FI_MORE : 0;
+  const uint64_t flags = FI_REMOTE_CQ_DATA | FI_COMPLETION | delivery | inject | more;
+  return posted(fi_writemsg(rails_[rail].fabric.endpoint.get(), &message, flags), operation, "a write");
+}
+
+NetPost OfiEndpoint::send_signal(const NetPut& put) {
+  Peer& peer = peers_[size_t(put.peer)];
+  const size_t rail = next_rail();
+  Operation* operation = take_operation(put.peer, rail);
+  operation->sequence = peer.outgoing.next();
+  operation->message = {uint32_t(rank_), *operation->sequence, put.signal_region, 0, put.signal_offset, put.signal_value};
+  iovec local{&operation->message, sizeof(operation->message)};
+  fi_msg message{};
+  message.msg_iov = &local;
+  message.iov_count = 1;
+  message.addr = rails_[rail].addresses[size_t(put.peer)];
+  message.context = &operation->context;
+  const int64_t sent =
+      fi_sendmsg(rails_[rail].fabric.endpoint.get(), &message, inject_flag(rail) | FI_COMPLETION | delivery_);
+  return posted(sent, operation, "a signal");
+}
+
+NetPost OfiEndpoint::get(int peer_rank, uint32_t from_region, uint64_t from_offset, uint32_t to_region,
+                         uint64_t to_offset, uint64_t num_bytes) {
+  const std::lock_guard lock(mutex_);
+  if (failed_.load(std::memory_order_relaxed)) return NetPost::kFailed;
+  if (peer_rank < 0 || size_t(peer_rank) >= peers_.size() || !usable(peer_rank)) return NetPost::kFailed;
+  const Region* from = find(from_region);
+  const Region* to = find(to_region);
+  if (from == nullptr || to == nullptr || !range_fits(to_offset, num_bytes, to->num_bytes)) return NetPost::kFailed;
+  const size_t rail = next_rail();
+  const RegionOffer& offer = from->offers[size_t(peer_rank)][rail];
+  if (!range_fits(from_offset, num_bytes, offer.num_bytes)) return NetPost::kFailed;
+  Operation* operation = take_operation(peer_rank, rail);
+  const int64_t asked = fi_read(rails_[rail].fabric.endpoint.get(), to->memory + to_offset, num_bytes,
+                                to->registrations[rail].descriptor, rails_[rail].addresses[size_t(peer_rank)],
+                                offer.base + from_offset, offer.key, &operation->context);
+  if (asked == 0) rails_[rail].num_bytes_given += num_bytes;
+  return posted(asked, operation, "a read");
+}
+
+NetPost OfiEndpoint::flush() {
+  const std::lock_guard lock(mutex_);
+  if (num_in_flight_ > 0) poll();
+  if (failed_.load(std::memory_order_relaxed)) return NetPost::kFailed;
+  return num_in_flight_ == 0 ? NetPost::kPosted : NetPost::kBusy;
+}
+
+NetPost OfiEndpoint::deliver() {
+  {
+    const std::lock_guard lock(mutex_);
+    for (size_t rank = 0; rank < peers_.size(); ++rank) {
+      if (!peers_[rank].has_undelivered || !usable(int(rank)) || peers_[rank].left.load(std::memory_order_relaxed)) continue;
+      // A write of nothing, behind all others, that is complete when it is there.
+      if (!has_room(peers_[rank])) return NetPost::kBusy;
+      NetPut fence{};
+      fence.peer = int(rank);
+      const Piece piece{0, 0, true, false, nullptr};
+      const NetPost result = write(fence, *find(kSinkRegion), {&sink_[1], find(kSinkRegion)}, piece, FI_DELIVERY_COMPLETE);
+      if (result == NetPost::kBusy) return NetPost::kBusy;
+      peers_[rank].has_undelivered = false;
+    }
+  }
+  return flush();
+}
+
+}  // namespace switchyard
