@@ -121,7 +121,8 @@ TEST_P(Endpoint, AChainArrivesLikeItsPutsOneByOne) {
 
 TEST_P(Endpoint, AChainEndsWithTheFirstThatIsRefused) {
   on_both([](NetRank& self) {
-    std::vector<NetPut> puts(5, self.put_of(4096, 0, 64, 2));
+    std::vector<NetPut> puts;
+    for (uint64_t i = 0; i < 5; ++i) puts.push_back(self.put_of(4096 + i * 64, 0, 64, 2));  // a place each, for checksums
     puts[3].to_region = 77;
     size_t num_posted = 0;
     NetPost result = NetPost::kBusy;
