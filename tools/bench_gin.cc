@@ -25,7 +25,7 @@ struct GinOptions {
   std::vector<std::string> backends{"lsa", "direct", "proxy"};
   std::vector<std::string> nets{"mem", "ofi"};
   std::vector<uint64_t> sizes{8, 64, 512, 4096, 16384, 65536, 262144, 1048576, 4194304};
-  int rounds = 15;
+  int rounds = 31;
   std::string json_path;
 };
 
@@ -82,7 +82,7 @@ void bench_gin(const GinOptions& options) {
       if (backend == "lsa" && net != "mem") continue;  // it knows no network
       const bench::GinSpec spec{backend, net, options.sizes, options.rounds, true};
       nlohmann::json job = spec;
-      job["gin"] = backend == "lsa" ? "" : backend;
+      job["gin"] = spec.gin();
       job["bound_to_cores"] = true;  // else what is measured is how long two spinning ranks stay on one core
       auto result = run_rank_processes(job, {2, spec.nodes(), net, "gin-rank"});
       if (!result.ok()) return fail_bench(result.status(), kExitFailure);
@@ -114,7 +114,7 @@ void register_bench_gin(CLI::App& bench) {
   gin->add_option("--sizes", options->sizes, "bytes of a put; several with commas")
       ->delimiter(',')
       ->check(CLI::Range(uint64_t{8}, uint64_t{4} << 20));
-  gin->add_option("--rounds", options->rounds, "pairs of raw and ours, in turns")->check(CLI::Range(1, 10000));
+  gin->add_option("--rounds", options->rounds, "pairs of raw and ours, each pair over new connections")->check(CLI::Range(1, 10000));
   gin->add_option("--json", options->json_path, "also write the results to this file");
   gin->footer(
       "Two ranks as processes of this machine, each bound to its half of the cores: lsa inside one node, direct and proxy\n"

@@ -9,10 +9,36 @@
 namespace switchyard::bench {
 namespace {
 
+// Memory of a path, which all ranks reach. First half: mine; second half: the peer's; then its flag.
+class PathWindow {
+ public:
+  // COLLECTIVE.
+  static Result<std::unique_ptr<PathWindow>> create(Communicator& comm) {
+    std::unique_ptr<PathWindow> made(new PathWindow(comm));
+    SWITCHYARD_ASSIGN(made->memory_, comm.runtime().allocate(kNumBytes));
+    std::memset(made->memory_, 0, kNumBytes);
+    SWITCHYARD_ASSIGN(made->window_, comm.register_window(made->memory_, kNumBytes));
+    return made;
+  }
+  ~PathWindow() {
+    const Status left = window_ == nullptr ? Status() : comm_.deregister_window(window_);
+    if (left.ok() && memory_ != nullptr) static_cast<void>(comm_.runtime().free(memory_));
+  }
+  WindowView view() const { return comm_.view(*window_); }
+
+ private:
+  static constexpr size_t kNumBytes = 2 * kMaxGinBytes + 128;
+  explicit PathWindow(Communicator& comm) : comm_(comm) {}
+
+  Communicator& comm_;
+  void* memory_ = nullptr;
+  Window* window_ = nullptr;
+};
+
 class OverGin final : public GinPath {
  public:
-  OverGin(Communicator& comm, const DeviceComm& device, int context, const WindowView& window)
-      : device_(device), gin_(platform_, device_, context), window_(window), peer_(1 - comm.rank()) {}
+  OverGin(Communicator& comm, const DeviceComm& device, int context, std::unique_ptr<PathWindow> window)
+      : device_(device), gin_(platform_, device_, context), memory_(std::move(window)), window_(memory_->view()), peer_(1 - comm.rank()) {}
 
   bool put(uint64_t num_bytes) override {
     return gin_.put(CoopThread{}, peer_, window_, kMaxGinBytes, window_, 0, num_bytes, SignalAdd{0}) == GinStatus::kOk;
@@ -24,17 +50,19 @@ class OverGin final : public GinPath {
   const HostPlatform platform_{};
   const DeviceComm device_;
   const Gin<HostPlatform> gin_;
-  const WindowView window_;  // first half: mine; second half: the peer's
+  const std::unique_ptr<PathWindow> memory_;
+  const WindowView window_;
   const int peer_;
 };
 
 class OverStores final : public GinPath {
  public:
-  OverStores(Communicator& comm, const WindowView& window)
-      : mine_(window.local(0)),
-        inbox_(window.lsa(kMaxGinBytes, 1 - comm.rank())),
-        told_(window.lsa_as<uint64_t>(2 * kMaxGinBytes, 1 - comm.rank())),
-        heard_(window.local_as<uint64_t>(2 * kMaxGinBytes)) {}
+  OverStores(Communicator& comm, std::unique_ptr<PathWindow> window)
+      : memory_(std::move(window)),
+        mine_(memory_->view().local(0)),
+        inbox_(memory_->view().lsa(kMaxGinBytes, 1 - comm.rank())),
+        told_(memory_->view().lsa_as<uint64_t>(2 * kMaxGinBytes, 1 - comm.rank())),
+        heard_(memory_->view().local_as<uint64_t>(2 * kMaxGinBytes)) {}
 
   bool put(uint64_t num_bytes) override {
     platform_.push(mine_, &inbox_, 1, num_bytes);
@@ -54,6 +82,7 @@ class OverStores final : public GinPath {
 
  private:
   const HostPlatform platform_{};
+  const std::unique_ptr<PathWindow> memory_;
   const char* mine_;
   char* inbox_;
   uint64_t* told_;
@@ -72,19 +101,11 @@ class OverOfi final : public GinPath {
   const int peer_;
 };
 
-Result<WindowView> make_window(Communicator& comm) {
-  constexpr size_t kNumBytes = 2 * kMaxGinBytes + 128;
-  SWITCHYARD_ASSIGN(void* memory, comm.runtime().allocate(kNumBytes));  // lives as long as the process
-  std::memset(memory, 0, kNumBytes);
-  SWITCHYARD_ASSIGN(const Window* window, comm.register_window(memory, kNumBytes));
-  return comm.view(*window);
-}
-
 }  // namespace
 
 Result<GinPathPtr> make_gin_path(Communicator& comm, const DeviceComm& device, int context) {
-  SWITCHYARD_ASSIGN(const WindowView window, make_window(comm));
-  return GinPathPtr(std::make_unique<OverGin>(comm, device, context, window));
+  SWITCHYARD_ASSIGN(std::unique_ptr<PathWindow> window, PathWindow::create(comm));
+  return GinPathPtr(std::make_unique<OverGin>(comm, device, context, std::move(window)));
 }
 
 Result<GinPathPtr> make_ofi_path(Communicator& comm, const std::string& net) {
@@ -93,8 +114,8 @@ Result<GinPathPtr> make_ofi_path(Communicator& comm, const std::string& net) {
 }
 
 Result<GinPathPtr> make_store_path(Communicator& comm) {
-  SWITCHYARD_ASSIGN(const WindowView window, make_window(comm));
-  return GinPathPtr(std::make_unique<OverStores>(comm, window));
+  SWITCHYARD_ASSIGN(std::unique_ptr<PathWindow> window, PathWindow::create(comm));
+  return GinPathPtr(std::make_unique<OverStores>(comm, std::move(window)));
 }
 
 }  // namespace switchyard::bench

@@ -86,33 +86,76 @@ std::vector<double> by_round(const std::vector<double>& samples) {
   return medians;
 }
 
-Result<nlohmann::json> measure_size(const GinSpec& spec, Communicator& comm, Meter& raw, Meter& ours, uint64_t num_bytes) {
-  const uint64_t num_puts = std::clamp<uint64_t>(kStreamBytes / num_bytes, 4, kMaxStreamPuts);
-  std::vector<double> rtt, raw_rtt, seconds, raw_seconds, post_ns, ignored;
-  SWITCHYARD_TRY(raw.round_trips(num_bytes, kRoundTrips, ignored));  // connections are made, pages are touched
-  SWITCHYARD_TRY(ours.round_trips(num_bytes, kRoundTrips, ignored));
-  for (int round = 0; round < spec.rounds; ++round) {
-    SWITCHYARD_TRY(raw.round_trips(num_bytes, kRoundTrips, raw_rtt));
-    SWITCHYARD_TRY(ours.round_trips(num_bytes, kRoundTrips, rtt));
-    SWITCHYARD_TRY(raw.stream(num_bytes, num_puts, raw_seconds));
-    SWITCHYARD_TRY(ours.stream(num_bytes, num_puts, seconds));
-    SWITCHYARD_TRY(ours.stream(num_bytes, std::min(num_puts, kPosts), ignored, &post_ns));
-    SWITCHYARD_TRY(comm.barrier());
+// What was measured at one size: by rank 0, of all rounds.
+struct SizeSamples {
+  uint64_t num_bytes;
+  std::vector<double> rtt{}, raw_rtt{}, seconds{}, raw_seconds{}, post_ns{};
+
+  uint64_t num_puts() const { return std::clamp<uint64_t>(kStreamBytes / num_bytes, 4, kMaxStreamPuts); }
+
+  nlohmann::json summary(const GinSpec& spec) const {
+    const double puts = double(num_puts()), bits = puts * double(num_bytes) * 8;
+    return {{"backend", spec.backend},
+            {"net", spec.net},
+            {"size", num_bytes},
+            {"rtt_us", quantiles(rtt)},
+            {"raw_rtt_us", quantiles(raw_rtt)},
+            {"rtt_ratio", median_ratio(by_round(rtt), by_round(raw_rtt))},
+            {"rate_mps", puts / percentile(seconds, 50)},
+            {"raw_rate_mps", puts / percentile(raw_seconds, 50)},
+            {"gbps", bits / percentile(seconds, 50) / 1e9},
+            {"raw_gbps", bits / percentile(raw_seconds, 50) / 1e9},
+            {"bandwidth_ratio", median_ratio(raw_seconds, seconds)},
+            {"post_ns", percentile(post_ns, 50)}};
   }
-  if (comm.rank() != 0) return nlohmann::json();
-  const double bits = double(num_bytes * num_puts) * 8;
-  return nlohmann::json{{"backend", spec.backend},
-                        {"net", spec.net},
-                        {"size", num_bytes},
-                        {"rtt_us", quantiles(rtt)},
-                        {"raw_rtt_us", quantiles(raw_rtt)},
-                        {"rtt_ratio", median_ratio(by_round(rtt), by_round(raw_rtt))},
-                        {"rate_mps", double(num_puts) / percentile(seconds, 50)},
-                        {"raw_rate_mps", double(num_puts) / percentile(raw_seconds, 50)},
-                        {"gbps", bits / percentile(seconds, 50) / 1e9},
-                        {"raw_gbps", bits / percentile(raw_seconds, 50) / 1e9},
-                        {"bandwidth_ratio", median_ratio(raw_seconds, seconds)},
-                        {"post_ns", percentile(post_ns, 50)}};
+};
+
+Status measure_pair(Meter& raw, Meter& ours, SizeSamples& samples) {
+  const uint64_t num_bytes = samples.num_bytes, num_puts = samples.num_puts();
+  std::vector<double> ignored;
+  for (Meter* meter : {&raw, &ours}) {  // pages are touched, buffers have grown
+    SWITCHYARD_TRY(meter->round_trips(num_bytes, kRoundTrips, ignored));
+    SWITCHYARD_TRY(meter->stream(num_bytes, num_puts, ignored));
+  }
+  SWITCHYARD_TRY(raw.round_trips(num_bytes, kRoundTrips, samples.raw_rtt));
+  SWITCHYARD_TRY(ours.round_trips(num_bytes, kRoundTrips, samples.rtt));
+  SWITCHYARD_TRY(raw.stream(num_bytes, num_puts, samples.raw_seconds));
+  SWITCHYARD_TRY(ours.stream(num_bytes, num_puts, samples.seconds));
+  return ours.stream(num_bytes, std::min(num_puts, kPosts), ignored, &samples.post_ns);
+}
+
+// The same two ranks once more.
+Result<std::unique_ptr<Communicator>> join_again(const GinSpec& spec, Communicator& comm, int node_id) {
+  UniqueId id;
+  if (comm.rank() == 0) {
+    SWITCHYARD_ASSIGN(id, create_unique_id());
+  }
+  SWITCHYARD_ASSIGN(const std::vector<UniqueId> ids, comm.exchange(id));
+  return Communicator::create(ids[0], comm.rank(), comm.num_ranks(), {.node_id = node_id, .net = spec.net, .gin = spec.gin()});
+}
+
+// One pair of raw and ours at every size, over connections of their own: a connection of TCP is fast or slow for as long as it
+// lives, raw or ours (docs/figures.md).
+Status measure_round(const GinSpec& spec, Communicator& comm, std::vector<SizeSamples>& sizes) {
+  SWITCHYARD_ASSIGN(const std::unique_ptr<Communicator> far, join_again(spec, comm, comm.topology().node_of(comm.rank())));
+  SWITCHYARD_ASSIGN(const DeviceComm device, far->create_device_comm({.num_contexts = 1, .num_signals = 1}));
+  std::unique_ptr<Communicator> near;
+  GinPathPtr raw_path;
+  if (spec.net == "mem") {
+    SWITCHYARD_ASSIGN(near, join_again(spec, comm, 0));
+    SWITCHYARD_ASSIGN(raw_path, make_store_path(*near));
+  } else {
+    SWITCHYARD_ASSIGN(raw_path, make_ofi_path(*far, spec.net));
+  }
+  SWITCHYARD_ASSIGN(GinPathPtr our_path, make_gin_path(*far, device, 0));
+  const bool leads = comm.rank() == 0;
+  Meter raw(std::move(raw_path), leads, spec.net == "mem" ? "plain stores" : "plain libfabric calls");
+  Meter ours(std::move(our_path), leads, text("gin ", spec.backend, " ", spec.net));
+  for (SizeSamples& samples : sizes) {
+    SWITCHYARD_TRY(comm.barrier());
+    SWITCHYARD_TRY(measure_pair(raw, ours, samples));
+  }
+  return comm.barrier();  // nobody leaves while the other still listens
 }
 
 // Round trips of bare signals on one context, in turns without and with a saturating stream of puts on another.
@@ -148,46 +191,25 @@ Result<nlohmann::json> measure_behind_bulk(const GinSpec& spec, Communicator& co
                         {"bulk_bytes", kBulkBytes}};
 }
 
-// The same two ranks, as two of one node.
-Result<std::unique_ptr<Communicator>> join_on_one_node(Communicator& comm) {
-  UniqueId id;
-  if (comm.rank() == 0) {
-    SWITCHYARD_ASSIGN(id, create_unique_id());
-  }
-  SWITCHYARD_ASSIGN(const std::vector<UniqueId> ids, comm.exchange(id));
-  return Communicator::create(ids[0], comm.rank(), comm.num_ranks(), {.node_id = 0});
-}
-
 }  // namespace
 
 Result<nlohmann::json> run_gin_job(const GinSpec& spec, Communicator& comm) {
   if (comm.num_ranks() != 2) return Status::invalid_usage("bench gin needs two ranks");
-  SWITCHYARD_ASSIGN(const DeviceComm device, comm.create_device_comm({.num_contexts = 2, .num_signals = 1}));
-  const bool leads = comm.rank() == 0;
-  std::unique_ptr<Communicator> near;
-  GinPathPtr raw_path;
-  if (spec.net == "mem") {
-    SWITCHYARD_ASSIGN(near, join_on_one_node(comm));
-    SWITCHYARD_ASSIGN(raw_path, make_store_path(*near));
-  } else {
-    SWITCHYARD_ASSIGN(raw_path, make_ofi_path(comm, spec.net));
-  }
-  Meter raw(std::move(raw_path), leads, spec.net == "mem" ? "plain stores" : "plain libfabric calls");
-  SWITCHYARD_ASSIGN(GinPathPtr our_path, make_gin_path(comm, device, 0));
-  Meter ours(std::move(our_path), leads, text("gin ", spec.backend, " ", spec.net));
-  SWITCHYARD_TRY(comm.barrier());
+  std::vector<SizeSamples> sizes;
+  for (const uint64_t num_bytes : spec.sizes) sizes.push_back({num_bytes});
+  for (int round = 0; round < spec.rounds; ++round) SWITCHYARD_TRY(measure_round(spec, comm, sizes));
   nlohmann::json result{{"runs", nlohmann::json::array()}};
-  for (const uint64_t num_bytes : spec.sizes) {
-    SWITCHYARD_ASSIGN(nlohmann::json run, measure_size(spec, comm, raw, ours, num_bytes));
-    result["runs"].push_back(std::move(run));
+  if (comm.rank() == 0) {
+    for (const SizeSamples& samples : sizes) result["runs"].push_back(samples.summary(spec));
   }
   if (spec.under_load && spec.backend != "lsa") {
+    SWITCHYARD_ASSIGN(const DeviceComm device, comm.create_device_comm({.num_contexts = 2, .num_signals = 1}));
     SWITCHYARD_ASSIGN(GinPathPtr signal_path, make_gin_path(comm, device, 1));
-    Meter signals(std::move(signal_path), leads, "signals");
+    Meter signals(std::move(signal_path), comm.rank() == 0, "signals");
     SWITCHYARD_ASSIGN(GinPathPtr bulk, make_gin_path(comm, device, 0));
     SWITCHYARD_ASSIGN(result["behind_bulk"], measure_behind_bulk(spec, comm, signals, std::move(bulk)));
+    SWITCHYARD_TRY(comm.barrier());
   }
-  SWITCHYARD_TRY(comm.barrier());
   return result;
 }
 

@@ -18,8 +18,13 @@ constexpr size_t kMaxInFlight = 128;
 
 class RawOfiEndpoint final : public RawOfi {
  public:
-  RawOfiEndpoint(OfiFabric fabric, std::span<char> memory) : fabric_(std::move(fabric)), memory_(memory) {}
-  ~RawOfiEndpoint() override { fabric_.endpoint.reset(); }  // before the memory that it may still write or read
+  RawOfiEndpoint(OfiFabric fabric, Runtime& runtime, std::span<char> memory)
+      : fabric_(std::move(fabric)), runtime_(runtime), memory_(memory) {}
+  ~RawOfiEndpoint() override {
+    fabric_.endpoint.reset();  // before the memory that it may still write or read
+    registration_.reset();
+    static_cast<void>(runtime_.free(memory_.data()));
+  }
 
   Status connect(Communicator& comm) {
     struct Offer {
@@ -122,6 +127,7 @@ class RawOfiEndpoint final : public RawOfi {
   }
 
   OfiFabric fabric_;
+  Runtime& runtime_;
   const std::span<char> memory_;  // first half: mine; second half: the peers'
   FidPtr<fid_mr> registration_;
   void* descriptor_ = nullptr;
@@ -142,7 +148,7 @@ Result<std::unique_ptr<RawOfi>> RawOfi::create([[maybe_unused]] Communicator& co
   constexpr size_t kNumBytes = 2 * kMaxPutBytes;
   SWITCHYARD_ASSIGN(void* memory, comm.runtime().allocate(kNumBytes));  // as ours
   std::memset(memory, 0, kNumBytes);
-  auto endpoint = std::make_unique<RawOfiEndpoint>(std::move(fabric), std::span(static_cast<char*>(memory), kNumBytes));
+  auto endpoint = std::make_unique<RawOfiEndpoint>(std::move(fabric), comm.runtime(), std::span(static_cast<char*>(memory), kNumBytes));
   SWITCHYARD_TRY(endpoint->connect(comm));
   return std::unique_ptr<RawOfi>(std::move(endpoint));
 #else

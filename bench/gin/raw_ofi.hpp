@@ -2,7 +2,7 @@
 // network's name asks for. What a measurement of ours is compared with.
 //
 // THREADS    one.
-// OWNERSHIP  the endpoint; its memory lives as long as the process.
+// OWNERSHIP  the endpoint and its memory; the communicator's runtime must outlive it.
 // ERRORS     false, after which it is of no use; log says what libfabric said.
 #pragma once
 #include <cstdint>

@@ -11,10 +11,11 @@ struct GinSpec {
   std::string backend = "direct";  // direct or proxy, between two nodes; lsa, inside one
   std::string net = "mem";
   std::vector<uint64_t> sizes;
-  int rounds = 15;         // pairs of raw and ours
+  int rounds = 31;         // pairs of raw and ours
   bool under_load = true;  // also signals behind a stream of bulk data
 
   int nodes() const { return backend == "lsa" ? 1 : 2; }
+  std::string gin() const { return backend == "lsa" ? "" : backend; }
 };
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(GinSpec, backend, net, sizes, rounds, under_load)
 
