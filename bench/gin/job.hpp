@@ -1,6 +1,7 @@
 // The measurements of `switchyard bench gin`, as its two ranks make them.
 //
-// Raw and ours take turns, round by round, so that a change of the machine's mood meets both.
+// Raw and ours take turns, round by round, so that a change of the machine's mood meets both; each round has connections of
+// its own.
 //
 // THREADS    one per rank, and one more at rank 0 that keeps the network busy.
 // ERRORS     which path failed, and at what.
