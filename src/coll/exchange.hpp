@@ -195,12 +195,6 @@ SWITCHYARD_DEVICE bool all_to_all(Context<P>& c, const char* in, char* out, uint
   return Exchange<P, ForEach<P, Plan>>(c, data, 0, c.num_ranks()).run((most_bytes + per_piece - 1) / per_piece);
 }
 
-// What ranks tell each other first: without the greatest number of all nobody knows how many pieces there are.
-struct Announcement {
-  uint64_t to_you;
-  uint64_t greatest;  // of what I send to anybody
-};
-
 // What each rank sends and expects. Where a sender has less than is expected only that is taken; where it has more,
 // what is expected.
 struct UnevenPlan {
@@ -224,10 +218,7 @@ SWITCHYARD_DEVICE bool all_to_all_v(Context<P>& c, const char* in, char* out, co
     if (sent[rank].num_bytes > greatest) greatest = sent[rank].num_bytes;
   }
   for (int rank = 0; rank < c.num_ranks(); ++rank) c.p.write(&told[rank], Announcement{sent[rank].num_bytes, greatest});
-  if (!all_to_all(c, reinterpret_cast<const char*>(told), reinterpret_cast<char*>(heard), sizeof(Announcement),
-                  EvenPlan{sizeof(Announcement)})) {
-    return false;
-  }
+  if (!c.meet_all(told, heard)) return false;
   for (int rank = 0; rank < c.num_ranks(); ++rank) {
     const uint64_t theirs = c.p.read(&heard[rank]).greatest;
     if (theirs > greatest) greatest = theirs;

@@ -7,7 +7,9 @@
 //   partials [node][message]               what other nodes' sums of my share are
 //   pairs    [sender][message]             what was sent to me alone (pairs.hpp)
 //   departed [receiver][message]           what I sent to one rank of another node
-//   about    [bank]                        a word for the ranks of my node: which operation I am in
+//   greeting [bank][sender]                which operation a rank of my node is in (greetings.hpp)
+//   far greeting [turn][sender], and       the same of ranks of other nodes
+//   departed greeting [turn][receiver]     mine on its way to them
 //
 // A bank is written in one step of the pipeline, read in the next and free in the one after: two are enough
 // (pipeline.hpp). A receiver has room for kDepth messages of each sender, who waits for word that the oldest was read.
@@ -24,8 +26,9 @@ constexpr int kDepth = 4;
 // Two kinds of messages go along the rails, each in a context of its own.
 enum class Rail : int32_t { kShares = 0, kPartials = 1 };
 constexpr int kNumRails = 2;
-constexpr int kPairsContext = kNumRails;  // and pairs have a third
-constexpr int kNumContexts = kPairsContext + 1;
+constexpr int kPairsContext = kNumRails;  // pairs have one, too
+constexpr int kGreetingsContext = kPairsContext + 1;
+constexpr int kNumContexts = kGreetingsContext + 1;
 
 struct Layout {
   static constexpr uint64_t kLine = 64;
@@ -58,10 +61,16 @@ struct Layout {
   SWITCHYARD_HD uint64_t pair_departure(int receiver, uint64_t message) const {
     return pair_inbox(num_ranks, 0) + (uint64_t(receiver) * kDepth + message % kDepth) * (kLine + pair_bytes);
   }
-  SWITCHYARD_HD uint64_t about(int bank) const {
-    return (num_nodes == 1 ? pair_inbox(num_ranks, 0) : pair_departure(num_ranks, 0)) + uint64_t(bank) * kLine;
+  SWITCHYARD_HD uint64_t greeting(int bank, int sender) const {
+    return (num_nodes == 1 ? pair_inbox(num_ranks, 0) : pair_departure(num_ranks, 0)) + uint64_t(bank * num_ranks + sender) * kLine;
   }
-  SWITCHYARD_HD uint64_t num_bytes() const { return about(kNumBanks); }
+  SWITCHYARD_HD uint64_t far_greeting(int turn, int sender) const {
+    return greeting(kNumBanks, 0) + uint64_t(turn * num_ranks + sender) * kLine;
+  }
+  SWITCHYARD_HD uint64_t departed_greeting(int turn, int receiver) const {
+    return far_greeting(kNumBanks, 0) + uint64_t(turn * num_ranks + receiver) * kLine;
+  }
+  SWITCHYARD_HD uint64_t num_bytes() const { return num_nodes == 1 ? greeting(kNumBanks, 0) : departed_greeting(kNumBanks, 0); }
 
   // Words of mine. Messages are counted, for ever, by rail and rank.
   enum Count : int32_t {
@@ -70,10 +79,11 @@ struct Layout {
     kRead = 2,     // from that rank to my node, by whichever of its ranks
     kNumCounts = 3
   };
-  SWITCHYARD_HD uint64_t epoch_word() const { return 0; }  // barriers of the node passed
-  SWITCHYARD_HD uint64_t bytes_word() const { return 1; }  // put to other nodes
+  SWITCHYARD_HD uint64_t epoch_word() const { return 0; }  // how often the node has met
+  SWITCHYARD_HD uint64_t turn_word() const { return 1; }   // how often all ranks have greeted each other
+  SWITCHYARD_HD uint64_t bytes_word() const { return 2; }  // put to other nodes
   // Puts whose source is in this bank.
-  SWITCHYARD_HD uint64_t num_puts_word(Rail rail, int bank) const { return 2 + uint64_t(int(rail) * kNumBanks + bank); }
+  SWITCHYARD_HD uint64_t num_puts_word(Rail rail, int bank) const { return 3 + uint64_t(int(rail) * kNumBanks + bank); }
   SWITCHYARD_HD uint64_t count_word(Rail rail, Count count, int rank) const {
     return num_puts_word(Rail(kNumRails), 0) + uint64_t((int(rail) * kNumCounts + count) * num_ranks + rank);
   }

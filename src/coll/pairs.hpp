@@ -46,10 +46,7 @@ class PairTransfers {
       if (!ok_) return false;
       if (end == WaitEnd::kReady) continue;
       const Transfer& missing = transfers_[end == WaitEnd::kPeerGone ? looked_at : first_open()];
-      const GinStatus why = end == WaitEnd::kPeerGone  ? GinStatus::kPeerGone
-                            : end == WaitEnd::kAborted ? GinStatus::kAborted
-                                                       : GinStatus::kTimeout;
-      return c_.fail(why, missing.is_send ? Waiting::kRoom : Waiting::kArrival, missing.peer);
+      return c_.fail(gin_status(end), missing.is_send ? Waiting::kRoom : Waiting::kArrival, missing.peer);
     }
     return true;
   }

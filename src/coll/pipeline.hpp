@@ -6,12 +6,12 @@
 // banks, which alternate with the barriers and from operation to operation. All ranks pass the same barriers in the
 // same order: the first failure ends that, and the collectives of this communicator with it.
 //
-// Every operation has a barrier, and with the first one the ranks of a node learn whether they are in the same operation. If not, all of
-// them know, and leave it there: on one node nothing is lost but the operation.
+// Every operation has a meeting, and with the first one the ranks of a node learn whether they are in the same operation
+// (greetings.hpp). If not, all of them know, and leave it there: on one node nothing is lost but the operation.
 #pragma once
-#include "coll/layout.hpp"
+#include "coll/greetings.hpp"
+#include "coll/notices.hpp"
 #include "switchyard/device/barrier.hpp"
-#include "switchyard/device/gin.hpp"
 
 namespace switchyard::coll {
 
@@ -52,8 +52,9 @@ class Context {
   SWITCHYARD_DEVICE int bank() const { return int(epoch_ % kNumBanks); }
   SWITCHYARD_DEVICE int previous_bank() const { return int((epoch_ + 1) % kNumBanks); }
 
+  // The ranks of this node, between two steps.
   SWITCHYARD_DEVICE bool meet() {
-    if (!met_) p.write(about_of(rank()), about_);
+    if (!met_) return greet(nullptr, nullptr);
     p.drain();
     switch (barrier_.lsa()) {
       case BarrierResult::kOk: break;
@@ -62,11 +63,12 @@ class Context {
       case BarrierResult::kAborted: return fail(GinStatus::kAborted, Waiting::kNode, barrier_.missing());
       case BarrierResult::kFailed: return fail(GinStatus::kFailed, Waiting::kNode, barrier_.missing());
     }
-    if (!met_) look_who_disagrees();
-    met_ = true;
-    p.store_relaxed(&v.words[v.layout.epoch_word()], ++epoch_);
-    return disagrees_ < 0;
+    next_epoch();
+    return true;
   }
+  // All ranks, before the first step: what they have for each other. told, heard: [ranks].
+  SWITCHYARD_DEVICE bool meet_all(const Announcement* told, Announcement* heard) { return greet(told, heard); }
+
   // A rank of this node that is in another operation, -1 none.
   SWITCHYARD_DEVICE int disagrees() const { return disagrees_; }
 
@@ -83,14 +85,39 @@ class Context {
   }
 
  private:
-  SWITCHYARD_DEVICE uint64_t* about_of(int of_rank) const {
-    return reinterpret_cast<uint64_t*>(v.window.lsa(v.layout.about(bank()), of_rank));
-  }
-  SWITCHYARD_DEVICE void look_who_disagrees() {
-    for (int member = 0; member < v.comm.lsa.num_ranks; ++member) {
-      const int peer = v.comm.lsa.world_rank(member);
-      if (p.read(about_of(peer)) != about_) disagrees_ = peer;
+  SWITCHYARD_DEVICE void next_epoch() { p.store_relaxed(&v.words[v.layout.epoch_word()], ++epoch_); }
+
+  // The first meeting of an operation; of all ranks, if they have something to tell.
+  SWITCHYARD_DEVICE bool greet(const Announcement* told, Announcement* heard) {
+    p.drain();
+    const bool everybody = told != nullptr;
+    Notices<Greeters<P>> greetings({p, v, epoch_, everybody});
+    greetings.post([&](int peer, Greeting* greeting) {
+      p.write(&greeting->about, about_);
+      if (everybody) p.write(&greeting->has, p.read(&told[peer]));
+      if (!v.comm.lsa.contains(peer)) count_sent(sizeof(Greeting));
+    });
+    if (greetings.peers().lost() >= 0) return fail(GinStatus::kFailed, Waiting::kNetwork, greetings.peers().lost());
+    const auto all_came = [&] {
+      return greetings.hear([&](int peer, const Greeting* greeting) {
+        if (greeting == nullptr) return;
+        if (p.read(&greeting->about) != about_) disagrees_ = peer;
+        if (everybody) p.write(&heard[peer], p.read(&greeting->has));
+      });
+    };
+    const auto gone = [&] { return p.raised(&v.comm.peer_state[greetings.next()]); };
+    const WaitEnd end = wait_for_peers(p, all_came, gone, v.comm.timeout_ns, v.comm.abort);
+    if (end != WaitEnd::kReady) {
+      const bool near = v.comm.lsa.contains(greetings.next());
+      return fail(gin_status(end), near ? Waiting::kNode : Waiting::kArrival, greetings.next());
     }
+    met_ = true;
+    if (everybody) {
+      uint64_t* const turn = &v.words[v.layout.turn_word()];
+      p.store_relaxed(turn, p.load_relaxed(turn) + 1);
+    }
+    next_epoch();
+    return disagrees_ < 0;
   }
 
   const uint64_t about_;

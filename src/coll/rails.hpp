@@ -36,13 +36,8 @@ class Rails {
       looked_at = (looked_at + 1) % comm.world.num_ranks;  // one a look
       return is_receiver(looked_at) && c_.p.raised(&comm.peer_state[looked_at]);
     };
-    switch (wait_for_peers(c_.p, are_read, gone, comm.timeout_ns, comm.abort)) {
-      case WaitEnd::kReady: return true;
-      case WaitEnd::kPeerGone: return c_.fail(GinStatus::kPeerGone, Waiting::kNetwork, looked_at);
-      case WaitEnd::kAborted: return c_.fail(GinStatus::kAborted, Waiting::kNetwork, -1);
-      case WaitEnd::kTimeout: break;
-    }
-    return c_.fail(GinStatus::kTimeout, Waiting::kNetwork, -1);
+    const WaitEnd end = wait_for_peers(c_.p, are_read, gone, comm.timeout_ns, comm.abort);
+    return is_ok(gin_status(end), Waiting::kNetwork, end == WaitEnd::kPeerGone ? looked_at : -1);
   }
 
   // One message of chunks chunk_of(0) ..., of this step's bank.

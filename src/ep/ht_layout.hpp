@@ -48,17 +48,19 @@ struct HtLayout {
   static constexpr uint64_t kEntryBytes = sizeof(int32_t) + sizeof(float);
 };
 
-// The board of a peer (epoch.hpp): three messages that it posts during an update. `number`: 0 rows, 1..: per expert of the reader
-// (counts, kept counts) or of the peer (places).
+// The board of a peer (epoch.hpp): three messages that it posts during an update, of these words each.
 struct HtBoard {
   int32_t max_local;  // experts of the rank that has most
 
   enum Message { kCounts = 0, kPlaces = 1, kKept = 2 };
-  SWITCHYARD_HD int stride() const { return max_local + 2; }
-  SWITCHYARD_HD int rows(Message message) const { return message * stride(); }
-  SWITCHYARD_HD int note(Message message) const { return message * stride() + 1; }
-  SWITCHYARD_HD int expert(Message message, int local) const { return message * stride() + 2 + local; }
-  SWITCHYARD_HD int num_words() const { return 3 * stride(); }
+  SWITCHYARD_HD int first(Message message) const { return message * num_message_words(); }
+  SWITCHYARD_HD int num_message_words() const { return expert(max_local); }
+  SWITCHYARD_HD int num_words() const { return first(Message(3)); }
+
+  static constexpr int kRows = 0;
+  static constexpr int kNote = 1;
+  // Of the reader (counts, kept counts) or of the peer (places).
+  SWITCHYARD_HD static constexpr int expert(int local) { return 2 + local; }
 };
 
 // What an update counts, in group memory.

@@ -7,14 +7,55 @@
 //   3. where rows can be dropped, each source tells how many remain;
 //   4. each source tells those who forward for it on other nodes what becomes of every row (rail_stream.hpp).
 //
+// The first three are all-to-alls of small messages (coll/notices.hpp).
+//
 // Same input, same places, every run.
 #pragma once
+#include "coll/notices.hpp"
 #include "ep/rail_stream.hpp"
 
 namespace switchyard::ep {
 
 // Bytes of one row of step 4: expert, slot and index of each entry.
 SWITCHYARD_HD uint64_t rail_table_bytes(int topk) { return (3 * uint64_t(topk) * sizeof(int32_t) + 15) / 16 * 16; }
+
+// One of the messages that ranks post on each other's boards, as coll::Notices wants to know it.
+template <class P>
+class HtMessage {
+ public:
+  SWITCHYARD_DEVICE HtMessage(HtContext<P>& context, HtBoard::Message message, uint64_t PeerLine::* word, Phase phase)
+      : c_(context),
+        first_(HtBoard{context.group().max_local}.first(message)),
+        num_words_(HtBoard{context.group().max_local}.num_message_words()),
+        word_(word),
+        phase_(phase) {}
+
+  SWITCHYARD_DEVICE int num_ranks() const { return c_.num_ranks(); }
+  // Not for who is masked: that rank may be slow, and still have to read what an earlier update told it.
+  SWITCHYARD_DEVICE int32_t* box_for(int peer) const {
+    if (c_.masked(peer)) return nullptr;
+    if (!c_.remote(peer)) return c_.board_at(peer, c_.rank()) + first_;
+    return reinterpret_cast<int32_t*>(c_.group().control[c_.rank()] + layout().told_board(c_.bank, peer)) + first_;
+  }
+  SWITCHYARD_DEVICE const int32_t* box_of(int peer) const { return c_.board_at(c_.rank(), peer) + first_; }
+  SWITCHYARD_DEVICE void publish(int peer) const {
+    if (!c_.remote(peer)) return c_.p.store_release(&(c_.told(peer)->*word_), c_.tag);  // pairs with the acquire in await()
+    const uint64_t first = uint64_t(first_) * sizeof(int32_t);
+    if (!c_.put(peer, c_.group().control_id, layout().board(c_.bank, c_.rank()) + first, layout().told_board(c_.bank, peer) + first,
+                uint64_t(num_words_) * sizeof(int32_t), c_.bank, word_, c_.tag)) {
+      c_.put_failed(peer);
+    }
+  }
+  SWITCHYARD_DEVICE Await await(int peer) { return c_.await(peer, &(c_.heard(peer)->*word_), c_.tag, phase_); }
+
+ private:
+  SWITCHYARD_DEVICE const ControlLayout& layout() const { return c_.group().control_layout; }
+
+  HtContext<P>& c_;
+  const int first_, num_words_;
+  uint64_t PeerLine::* const word_;
+  const Phase phase_;
+};
 
 template <class P>
 class HtRoute {
@@ -24,7 +65,9 @@ class HtRoute {
         p_(context.p),
         at_(context.at),
         of_{context.num_ranks(), context.group().num_experts},
-        board_{context.group().max_local} {}
+        counts_({context, HtBoard::kCounts, &PeerLine::consent, Phase::kRoute}),
+        places_({context, HtBoard::kPlaces, &PeerLine::arrival, Phase::kPlaces}),
+        kept_({context, HtBoard::kKept, &PeerLine::done, Phase::kRoute}) {}
 
   SWITCHYARD_DEVICE bool done() const { return stage_ == Stage::kDone; }
   SWITCHYARD_DEVICE bool step() {
@@ -42,7 +85,7 @@ class HtRoute {
 
  private:
   enum class Stage { kCount, kAwaitCounts, kAwaitPlaces, kAwaitKept, kRails, kDone };
-  using Message = HtBoard::Message;
+  using Message = coll::Notices<HtMessage<P>>;
 
   SWITCHYARD_DEVICE int32_t& number(int word) const { return c_.group().numbers[word]; }
   SWITCHYARD_DEVICE int32_t get(int word) const { return p_.read(&number(word)); }
@@ -71,12 +114,8 @@ class HtRoute {
     for (int peer = 0; peer < c_.num_ranks(); ++peer) {
       if (!c_.has_way(c_.rank(), peer)) set(of_.rows_to(peer), 0);
     }
-    tell_owners(HtBoard::kCounts, [&](int owner, int expert) { return get(of_.rows_to(owner)) > 0 ? get(of_.count(expert)) : 0; });
-    // All of it before anybody hears of it: who does may look at what others were told.
-    for (int peer = 0; peer < c_.num_ranks(); ++peer) {
-      tell(peer, HtBoard::kCounts, get(of_.rows_to(peer)), int32_t(c_.about ^ c_.about >> 32));
-    }
-    for (int peer = 0; peer < c_.num_ranks(); ++peer) publish(peer, HtBoard::kCounts, &PeerLine::consent);
+    tell_owners(counts_, [&](int owner, int expert) { return get(of_.rows_to(owner)) > 0 ? get(of_.count(expert)) : 0; });
+    counts_.post([&](int peer, int32_t* box) { write_head(box, get(of_.rows_to(peer)), what_it_is()); });
     SWITCHYARD_KERNEL_FAILPOINT("ht.route.counts_posted");
     stage_ = Stage::kAwaitCounts;
     return true;
@@ -101,77 +140,43 @@ class HtRoute {
     return -2 - first;
   }
 
-  // What I write for `peer`: its board for me, or my copy of that.
-  SWITCHYARD_DEVICE int32_t* board_for(int peer) const {
-    if (!c_.remote(peer)) return c_.board_at(peer, c_.rank());
-    return reinterpret_cast<int32_t*>(c_.group().control[c_.rank()] +
-                                      c_.group().control_layout.told_board(c_.bank, peer));
+  SWITCHYARD_DEVICE void write_head(int32_t* box, int32_t rows, int32_t note) const {
+    p_.write(box + HtBoard::kRows, rows);
+    p_.write(box + HtBoard::kNote, note);
   }
-  // Not to who is masked: that rank may be slow, and still have to read what an earlier update told it.
-  SWITCHYARD_DEVICE void tell(int peer, int word, int32_t value) const {
-    if (!c_.masked(peer)) p_.write(board_for(peer) + word, value);
-  }
-  SWITCHYARD_DEVICE void tell(int peer, Message message, int32_t rows, int32_t note) const {
-    tell(peer, board_.rows(message), rows);
-    tell(peer, board_.note(message), note);
-  }
-  // A number for each expert. Neighbours mostly have the same owner: its board is looked up once for all of them.
+  // A number for each expert. Neighbours mostly have the same owner: its box is looked up once for all of them.
   template <class Number>
-  SWITCHYARD_DEVICE void tell_owners(Message message, Number number) const {
+  SWITCHYARD_DEVICE void tell_owners(const Message& message, Number number) const {
     int owner = -1;
-    int32_t* board = nullptr;
+    int32_t* box = nullptr;
     for (int expert = 0; expert < c_.group().num_experts; ++expert) {
       if (c_.owner(expert) != owner) {
         owner = c_.owner(expert);
-        board = c_.masked(owner) ? nullptr : board_for(owner);
+        box = message.peers().box_for(owner);
       }
-      if (board != nullptr) p_.write(board + board_.expert(message, c_.local_id(expert)), int32_t(number(owner, expert)));
+      if (box != nullptr) p_.write(box + HtBoard::expert(c_.local_id(expert)), int32_t(number(owner, expert)));
     }
   }
-  SWITCHYARD_DEVICE void publish(int peer, Message message, uint64_t PeerLine::* word) const {
-    if (c_.masked(peer)) return;
-    if (!c_.remote(peer)) return p_.store_release(&(c_.told(peer)->*word), c_.tag);  // pairs with the acquire in hear()
-    const ControlLayout& layout = c_.group().control_layout;
-    const uint64_t first = uint64_t(board_.rows(message)) * sizeof(int32_t);
-    if (!c_.put(peer, c_.group().control_id, layout.board(c_.bank, c_.rank()) + first,
-                layout.told_board(c_.bank, peer) + first, uint64_t(board_.stride()) * sizeof(int32_t), c_.bank, word,
-                c_.tag)) {
-      c_.put_failed(peer);
-    }
+  SWITCHYARD_DEVICE int32_t heard(const Message& message, int peer, int word) const {
+    return p_.read(message.peers().box_of(peer) + word);
   }
-  SWITCHYARD_DEVICE void post(int peer, Message message, int32_t rows, int32_t note, uint64_t PeerLine::* word) const {
-    tell(peer, message, rows, note);
-    publish(peer, message, word);
-  }
-  SWITCHYARD_DEVICE int32_t heard(int peer, int word) const { return p_.read(c_.board_at(c_.rank(), peer) + word); }
-
-  // Visits every rank in order as its message comes; false when one has not. body(peer, has come).
-  template <class Body>
-  SWITCHYARD_DEVICE bool hear(uint64_t PeerLine::* word, Phase phase, Body body) {
-    while (next_peer_ < c_.num_ranks()) {
-      const Await come = c_.await(next_peer_, &(c_.heard(next_peer_)->*word), c_.tag, phase);
-      if (come == Await::kNotYet) return false;
-      body(next_peer_, come == Await::kReady);
-      ++next_peer_;
-    }
-    next_peer_ = 0;
-    return true;
-  }
+  // The operation, as a note that goes with the counts.
+  SWITCHYARD_DEVICE int32_t what_it_is() const { return int32_t(c_.about ^ c_.about >> 32); }
 
   // ---- 2. where rows begin ----
 
   SWITCHYARD_DEVICE bool await_counts() {
-    const bool all = hear(&PeerLine::consent, Phase::kRoute, [&](int source, bool come) {
-      const int32_t rows = come ? heard(source, board_.rows(HtBoard::kCounts)) : 0;
-      if (come && heard(source, board_.note(HtBoard::kCounts)) != int32_t(c_.about ^ c_.about >> 32)) {
+    const bool all = counts_.hear([&](int source, const int32_t* box) {
+      const int32_t rows = box != nullptr ? p_.read(box + HtBoard::kRows) : 0;
+      if (box != nullptr && p_.read(box + HtBoard::kNote) != what_it_is()) {
         c_.give_up(source, Phase::kOtherOperation);
-        come = false;
-      } else if (come && !counts_are_sound(source, rows)) {
+        box = nullptr;
+      } else if (box != nullptr && !counts_are_sound(box, rows)) {
         c_.give_up(source, Phase::kBadMessage);
-        come = false;
+        box = nullptr;
       }
-      set(of_.is_here(source), come);
-      p_.write(&c_.record[at_.received(source)], come ? rows : 0);
+      set(of_.is_here(source), box != nullptr);
+      p_.write(&c_.record[at_.received(source)], box != nullptr ? rows : 0);
     });
     if (!all || c_.failed()) return c_.failed();
     for (int source = 0; source < c_.num_ranks(); ++source) {
@@ -192,19 +197,19 @@ class HtRoute {
       return c_.failed() || places_known();
     }
     const bool refused = over_budget_ && !c_.group().drops;
-    for (int source = 0; source < c_.num_ranks(); ++source) {
+    places_.post([&](int source, int32_t* box) {
       const int32_t place = c_.has_way(source, c_.rank()) ? c_.read(at_.base(source)) : -1;
-      post(source, HtBoard::kPlaces, refused ? int32_t(total) : place, refused, &PeerLine::arrival);
-    }
+      write_head(box, refused ? int32_t(total) : place, refused);
+    });
     SWITCHYARD_KERNEL_FAILPOINT("ht.route.places_posted");
     stage_ = Stage::kAwaitPlaces;
     return true;
   }
 
-  SWITCHYARD_DEVICE bool counts_are_sound(int source, int32_t rows) const {
+  SWITCHYARD_DEVICE bool counts_are_sound(const int32_t* box, int32_t rows) const {
     if (rows < 0 || rows > c_.group().max_tokens) return false;
     for (int local = 0; local < c_.op.num_local; ++local) {
-      const int32_t count = heard(source, board_.expert(HtBoard::kCounts, local));
+      const int32_t count = p_.read(box + HtBoard::expert(local));
       if (count < 0 || count > rows) return false;
     }
     return true;
@@ -215,7 +220,7 @@ class HtRoute {
   SWITCHYARD_DEVICE bool sees_all() const { return c_.group().num_nodes == 1 && !c_.group().masks_enabled; }
   // A count that `source` told `reader`.
   SWITCHYARD_DEVICE int32_t look_at(int reader, int source, int word) {
-    const int32_t count = p_.read(c_.board_at(reader, source) + word);
+    const int32_t count = p_.read(c_.board_at(reader, source) + HtBoard{c_.group().max_local}.first(HtBoard::kCounts) + word);
     if (count >= 0 && count <= c_.group().max_tokens) return count;
     c_.give_up(source, Phase::kBadMessage);
     return 0;
@@ -225,7 +230,7 @@ class HtRoute {
       int64_t total = 0;
       for (int source = 0; source < c_.num_ranks(); ++source) {
         if (source == c_.rank()) set(of_.row_place(peer), int32_t(total));
-        total += look_at(peer, source, board_.rows(HtBoard::kCounts));
+        total += look_at(peer, source, HtBoard::kRows);
       }
       check_budget(peer, total);
     }
@@ -234,7 +239,7 @@ class HtRoute {
   SWITCHYARD_DEVICE void look_up_zones() {
     for (int peer = 0; peer < c_.num_ranks(); ++peer) set(of_.row_place(peer), 0);  // where its next zone begins
     for (int expert = 0; expert < c_.group().num_experts; ++expert) {
-      const int owner = c_.owner(expert), word = board_.expert(HtBoard::kCounts, c_.local_id(expert));
+      const int owner = c_.owner(expert), word = HtBoard::expert(c_.local_id(expert));
       const int64_t first = get(of_.row_place(owner));
       int64_t end = first;
       for (int source = 0; source < c_.num_ranks(); ++source) {
@@ -263,7 +268,7 @@ class HtRoute {
   // ---- 2. else ----
 
   SWITCHYARD_DEVICE int32_t heard_count(int source, int local) const {
-    return get(of_.is_here(source)) ? heard(source, board_.expert(HtBoard::kCounts, local)) : 0;
+    return get(of_.is_here(source)) ? heard(counts_, source, HtBoard::expert(local)) : 0;
   }
 
   // Flat: sources in rank order.
@@ -288,7 +293,8 @@ class HtRoute {
     for (int local = 0; local < c_.op.num_local; ++local) {
       int64_t end = first;
       for (int source = 0; source < c_.num_ranks(); ++source) {
-        if (!sees_all()) tell(source, board_.expert(HtBoard::kPlaces, local), int32_t(within_budget(end)));
+        int32_t* const box = sees_all() ? nullptr : places_.peers().box_for(source);
+        if (box != nullptr) p_.write(box + HtBoard::expert(local), int32_t(within_budget(end)));
         end += heard_count(source, local);
         p_.write(&c_.record[at_.zone_end(local, source)], int32_t(within_budget(end)));
       }
@@ -312,18 +318,15 @@ class HtRoute {
   }
 
   SWITCHYARD_DEVICE bool await_places() {
-    const bool all = hear(&PeerLine::arrival, Phase::kPlaces, [&](int peer, bool come) {
-      if (come && heard(peer, board_.note(HtBoard::kPlaces)) != 0) {
-        refuse(peer, heard(peer, board_.rows(HtBoard::kPlaces)));
-      }
-      const int32_t place = come && c_.has_way(c_.rank(), peer) ? heard(peer, board_.rows(HtBoard::kPlaces)) : -1;
-      set(of_.row_place(peer), place);
+    const bool all = places_.hear([&](int peer, const int32_t* box) {
+      if (box != nullptr && p_.read(box + HtBoard::kNote) != 0) refuse(peer, p_.read(box + HtBoard::kRows));
+      set(of_.row_place(peer), box != nullptr && c_.has_way(c_.rank(), peer) ? p_.read(box + HtBoard::kRows) : -1);
     });
     if (!all || c_.failed()) return c_.failed();
     for (int expert = 0; expert < c_.group().num_experts; ++expert) {
       const int owner = c_.owner(expert);
       const bool come = get(of_.row_place(owner)) >= 0;
-      set(of_.place(expert), come ? heard(owner, board_.expert(HtBoard::kPlaces, c_.local_id(expert))) : -1);
+      set(of_.place(expert), come ? heard(places_, owner, HtBoard::expert(c_.local_id(expert))) : -1);
     }
     return places_known();
   }
@@ -335,10 +338,8 @@ class HtRoute {
       stage_ = Stage::kRails;
       return true;
     }
-    tell_owners(HtBoard::kKept, [&](int, int expert) { return get(of_.kept(expert)); });
-    for (int peer = 0; peer < c_.num_ranks(); ++peer) {
-      post(peer, HtBoard::kKept, get(of_.kept_to(peer)), 0, &PeerLine::done);
-    }
+    tell_owners(kept_, [&](int, int expert) { return get(of_.kept(expert)); });
+    kept_.post([&](int peer, int32_t* box) { write_head(box, get(of_.kept_to(peer)), 0); });
     SWITCHYARD_KERNEL_FAILPOINT("ht.route.kept_posted");
     stage_ = Stage::kAwaitKept;
     return true;
@@ -383,17 +384,17 @@ class HtRoute {
   // ---- 3. what remains where rows are dropped ----
 
   SWITCHYARD_DEVICE bool await_kept() {
-    const bool all = hear(&PeerLine::done, Phase::kRoute, [&](int source, bool come) {
-      const int32_t rows = come ? heard(source, board_.rows(HtBoard::kKept)) : 0;
+    const bool all = kept_.hear([&](int source, const int32_t* box) {
+      const int32_t rows = box != nullptr ? p_.read(box + HtBoard::kRows) : 0;
       if (rows < 0 || rows > c_.read(at_.received(source))) c_.give_up(source, Phase::kBadMessage);
       else p_.write(&c_.record[at_.received(source)], rows);
-      set(of_.is_here(source), come);
+      set(of_.is_here(source), box != nullptr);
     });
     if (!all || c_.failed()) return c_.failed();
     for (int local = 0; local < c_.op.num_local && !c_.op.expert_major; ++local) {
       int64_t rows = 0;
       for (int source = 0; source < c_.num_ranks(); ++source) {
-        if (get(of_.is_here(source))) rows += heard(source, board_.expert(HtBoard::kKept, local));
+        if (get(of_.is_here(source))) rows += heard(kept_, source, HtBoard::expert(local));
       }
       write_output(c_.op.out_expert_counters, local, rows);
     }
@@ -505,9 +506,8 @@ class HtRoute {
   const P& p_;
   const HtRecord at_;
   const HtNumbers of_;
-  const HtBoard board_;
+  Message counts_, places_, kept_;
   Stage stage_ = Stage::kCount;
-  int next_peer_ = 0;
   uint64_t mask_ = 0;         // digest of who was masked when all counts were there
   bool over_budget_ = false;  // here
   bool refused_ = false;      // by some rank

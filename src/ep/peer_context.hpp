@@ -2,6 +2,7 @@
 // a group has a context of its own over this one.
 #pragma once
 #include "ep/epoch.hpp"
+#include "switchyard/device/wait.hpp"
 
 // Named places where a test can make a rank die or stall (base/failpoint.hpp); nothing on a GPU.
 #if defined(__CUDACC__)
@@ -12,8 +13,6 @@
 #endif
 
 namespace switchyard::ep {
-
-enum class Await { kReady, kNotYet, kGone };
 
 template <class P>
 class PeerContext {

@@ -1,9 +1,12 @@
-// The library's kernels over the model: one low-latency or high-throughput operation, barriers, Gin, descriptor rings, the order of
-// signals from a network. Behind function pointers, so that a scenario runs the same way over the sources as they are
+// The library's kernels over the model: one low-latency or high-throughput operation, the meetings of a collective, barriers, Gin,
+// descriptor rings, the order of signals from a network. Behind function pointers, so that a scenario runs the same way over the sources as they are
 // (kernels<0>()) and over deliberately broken copies of them.
 #pragma once
 #include <cstdint>
 
+#include <functional>
+
+#include "coll/pipeline.hpp"
 #include "ep/ht_kernel.hpp"
 #include "ep/ll_kernel.hpp"
 #include "model/kernel_platform.hpp"
@@ -29,6 +32,11 @@ using SmallSentOrder = BasicSentOrder<3, 2>;
 struct Kernels {
   void (*low_latency)(const ModelPlatform& platform, int warp_idx, int num_warps, const ep::LlOp& op);
   void (*high_throughput)(const ModelPlatform& platform, const ep::HtOp& op);
+  // So many steps of a collective, before which ranks announce something unless `told` is null. before(bank), after(bank): in a
+  // step, what to stage and what to take.
+  bool (*meetings)(const ModelPlatform& platform, const coll::View& view, uint64_t about, const coll::Announcement* told,
+                   coll::Announcement* heard, int num_steps, const std::function<void(int)>& before,
+                   const std::function<void(int)>& after);
   BarrierResult (*lsa_barrier)(const ModelPlatform& platform, const DeviceComm& comm);
   BarrierResult (*world_barrier)(const ModelPlatform& platform, const DeviceComm& comm);
   // Both add 1 to signal 0 of context 0 at the peer.
@@ -83,6 +91,19 @@ struct KernelsOf {
     const Platform p(base, 0, 1, std::as_bytes(std::span(op.group.rail_ends, 2 * size_t(op.group.num_ranks))));
     ep::run_ht(p, op);
   }
+  static bool meetings(const ModelPlatform& base, const coll::View& view, uint64_t about, const coll::Announcement* told,
+                       coll::Announcement* heard, int num_steps, const std::function<void(int)>& before,
+                       const std::function<void(int)>& after) {
+    const Platform p(base, 0, 1);
+    coll::Context<Platform> c(p, view, about);
+    if (told != nullptr && !c.meet_all(told, heard)) return false;
+    for (int step = 0; step < num_steps; ++step) {
+      before(c.bank());
+      if (!c.meet()) return false;
+      after(c.previous_bank());
+    }
+    return true;
+  }
   static BarrierResult lsa_barrier(const ModelPlatform& base, const DeviceComm& comm) {
     const Platform p(base, 0, 1);
     return Barrier<Platform>(p, comm, 0).lsa();
@@ -119,7 +140,7 @@ struct KernelsOf {
 };
 
 // Which of them: a mutant compiles only what its fault is in.
-enum KernelParts : unsigned { kLowLatency = 1, kHighThroughput = 2, kRuntime = 4, kAllKernels = 7 };
+enum KernelParts : unsigned { kLowLatency = 1, kHighThroughput = 2, kRuntime = 4, kCollectives = 8, kAllKernels = 15 };
 
 template <int kTag, unsigned kParts = kAllKernels>
 constexpr Kernels kernels() {
@@ -127,6 +148,7 @@ constexpr Kernels kernels() {
   Kernels some{};
   if constexpr ((kParts & kLowLatency) != 0) some.low_latency = Of::low_latency;
   if constexpr ((kParts & kHighThroughput) != 0) some.high_throughput = Of::high_throughput;
+  if constexpr ((kParts & kCollectives) != 0) some.meetings = Of::meetings;
   if constexpr ((kParts & kRuntime) != 0) {
     some.lsa_barrier = Of::lsa_barrier;
     some.world_barrier = Of::world_barrier;

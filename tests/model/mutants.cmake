@@ -36,7 +36,9 @@ function(switchyard_mutant name header scenario faults old new)
   set(parts kRuntime)
   if(header MATCHES "^ep/ll_")
     set(parts kLowLatency)
-  elseif(header MATCHES "^ep/(ht|rail)_")
+  elseif(header MATCHES "^coll/greetings")
+    set(parts kCollectives)
+  elseif(header MATCHES "^ep/(ht|rail)_|^coll/notices")
     set(parts kHighThroughput)
   elseif(header MATCHES "^ep/")
     set(parts kLowLatency|kHighThroughput)
@@ -242,24 +244,26 @@ switchyard_mutant(ht_done_relaxed ep/ht_combine.hpp FlatCombinesInPlace "data ra
 # --- updates ---
 
 switchyard_mutant(message_relaxed ep/ht_route.hpp Updates "data race"
-  [[return p_.store_release(&(c_.told(peer)->*word), c_.tag);]]
-  [[return p_.store_relaxed(&(c_.told(peer)->*word), c_.tag);]])
-switchyard_mutant(published_before_all_is_told ep/ht_route.hpp Updates "data race|assertion"
-  [[      tell(peer, HtBoard::kCounts, get(of_.rows_to(peer)), int32_t(c_.about ^ c_.about >> 32));
+  [[return c_.p.store_release(&(c_.told(peer)->*word_), c_.tag);]]
+  [[return c_.p.store_relaxed(&(c_.told(peer)->*word_), c_.tag);]])
+switchyard_mutant(notices_published_before_all_are_written coll/notices.hpp Updates "data race|assertion"
+  [[      if (auto* const box = peers_.box_for(rank)) write(rank, box);
 ]]
-  [[      tell(peer, HtBoard::kCounts, get(of_.rows_to(peer)), int32_t(c_.about ^ c_.about >> 32));
-      publish(peer, HtBoard::kCounts, &PeerLine::consent);
+  [[      if (auto* const box = peers_.box_for(rank)) {
+        write(rank, box);
+        peers_.publish(rank);
+      }
 ]])
-switchyard_mutant(counts_of_the_last_source_not_awaited ep/ht_route.hpp UpdatesThreeRanks "data race|assertion"
-  [[while (next_peer_ < c_.num_ranks()) {]] [[while (next_peer_ < c_.num_ranks() - 1) {]])
+switchyard_mutant(notice_of_the_last_rank_not_awaited coll/notices.hpp UpdatesThreeRanks "data race|assertion"
+  [[for (; next_ < peers_.num_ranks(); ++next_) {]] [[for (; next_ < peers_.num_ranks() - 1; ++next_) {]])
 switchyard_mutant(places_read_with_the_counts ep/ht_route.hpp UpdatesWithMasks "data race|assertion"
-  [[hear(&PeerLine::arrival, Phase::kPlaces,]] [[hear(&PeerLine::consent, Phase::kPlaces,]])
+  [[HtBoard::kPlaces, &PeerLine::arrival,]] [[HtBoard::kPlaces, &PeerLine::consent,]])
 switchyard_mutant(kept_read_with_the_counts ep/ht_route.hpp UpdatesThatDrop "data race|assertion"
-  [[hear(&PeerLine::done, Phase::kRoute,]] [[hear(&PeerLine::consent, Phase::kRoute,]])
+  [[HtBoard::kKept, &PeerLine::done,]] [[HtBoard::kKept, &PeerLine::consent,]])
 switchyard_mutant(places_of_zones_after_their_message ep/ht_route.hpp UpdatesOfZonesWithMasks "data race|assertion"
-  [[        if (!sees_all()) tell(source, board_.expert(HtBoard::kPlaces, local), int32_t(within_budget(end)));]]
-  [[        if (local == 0) post(source, HtBoard::kPlaces, 0, 0, &PeerLine::arrival);
-        tell(source, board_.expert(HtBoard::kPlaces, local), int32_t(within_budget(end)));]])
+  [[        if (box != nullptr) p_.write(box + HtBoard::expert(local), int32_t(within_budget(end)));]]
+  [[        if (local == 0) places_.peers().publish(source);
+        if (box != nullptr) p_.write(box + HtBoard::expert(local), int32_t(within_budget(end)));]])
 switchyard_mutant(table_given_back_before_it_is_read ep/ht_route.hpp RailOfTables "data race"
   [[      take_row(idx, int(receiver.num_taken()), reinterpret_cast<const int32_t*>(receiver.row()));
       receiver.taken();]]
@@ -319,6 +323,25 @@ switchyard_mutant(forwarded_with_the_first_row ep/ht_dispatch.hpp Forwarded "dat
   [[    if (ready == Await::kReady && !receiver.over() && receiver.num_taken() < expected) {]]
   [[    if (ready == Await::kReady && !receiver.over() && receiver.num_taken() < expected) {
       for (int peer = c_.group().first_local(); peer < c_.group().end_local(); ++peer) c_.tell_arrival_of(source, peer, 0);]])
+
+# --- collectives ---
+
+switchyard_mutant(greeting_relaxed coll/greetings.hpp MeetingsOfTwo "data race"
+  [[return p_.store_release(&box_for(rank)->epoch, epoch_ + 1);]] [[return p_.store_relaxed(&box_for(rank)->epoch, epoch_ + 1);]])
+switchyard_mutant(greeting_read_relaxed coll/greetings.hpp MeetingsOfTwo "data race"
+  [[rolling_at_least(p_.load_acquire(&box_of(rank)->epoch), epoch_ + 1)]]
+  [[rolling_at_least(p_.load_relaxed(&box_of(rank)->epoch), epoch_ + 1)]])
+switchyard_mutant(greeting_of_an_earlier_meeting coll/greetings.hpp MeetingsOfTwo "data race|assertion"
+  [[rolling_at_least(p_.load_acquire(&box_of(rank)->epoch), epoch_ + 1)]]
+  [[rolling_at_least(p_.load_acquire(&box_of(rank)->epoch), epoch_ - 1)]])
+switchyard_mutant(greetings_in_one_bank coll/greetings.hpp MeetingsOfTwo "data race|assertion"
+  [[near(int sender) const { return v_.layout.greeting(bank(epoch_), sender); }]]
+  [[near(int sender) const { return v_.layout.greeting(0, sender); }]])
+switchyard_mutant(far_greetings_in_the_bank_of_the_step coll/greetings.hpp AnnouncementsBetweenNodes "data race|assertion"
+  [[        turn_(platform.load_relaxed(&view.words[view.layout.turn_word()])),]]
+  [[        turn_(epoch),]])
+switchyard_mutant(far_greeting_of_an_earlier_turn coll/greetings.hpp AnnouncementsBetweenNodes "data race|assertion"
+  [[arrival_signal(rank)), turn_ + 1)) return Await::kReady;]] [[arrival_signal(rank)), turn_)) return Await::kReady;]])
 
 # --- device API ---
 

@@ -1,5 +1,6 @@
 #include "model/scenarios.hpp"
 
+#include "model/coll_model.hpp"
 #include "model/device_model.hpp"
 #include "model/ht_model.hpp"
 #include "model/ll_model.hpp"
@@ -16,6 +17,10 @@ Scenario low_latency(std::string name, LlCase c, bool is_long = false) {
 Scenario high_throughput(std::string name, HtCase c, bool is_long = false) {
   return {std::move(name), is_long,
           [=](const Kernels& kernels, const Options& options) { return explore_ht(c, kernels, options); }};
+}
+Scenario meetings(std::string name, CollCase c, bool is_long = false) {
+  return {std::move(name), is_long,
+          [=](const Kernels& kernels, const Options& options) { return explore_meetings(c, kernels, options); }};
 }
 Scenario barrier(std::string name, int num_members, bool is_world) {
   return {std::move(name), false, [=](const Kernels& kernels, const Options& options) {
@@ -164,6 +169,20 @@ const std::vector<Scenario>& high_throughput_scenarios() {
   return scenarios;
 }
 
+const std::vector<Scenario>& collective_scenarios() {
+  static const std::vector<Scenario> scenarios = {
+      meetings("MeetingsOfTwo", {.script = "mmsmm"}),
+      meetings("MeetingsOfTwoThatAnnounce", {.script = "aamsa"}),
+      meetings("MeetingsOfThree", {.nodes = {3}, .script = "m"}),
+      meetings("AnnouncementsBetweenNodes", {.nodes = {1, 1}, .script = "aaaa"}),
+      meetings("AnnouncementsBetweenNodesOnceInAWhile", {.nodes = {1, 1}, .script = "amasa"}),
+      meetings("AnnouncementsBetweenUnevenNodes", {.nodes = {2, 1}, .script = "a"}),
+      meetings("MeetingsOfThreeTwice", {.nodes = {3}, .script = "ms"}, kLong),
+      meetings("AnnouncementsBetweenUnevenNodesTwice", {.nodes = {2, 1}, .script = "aa"}, kLong),
+  };
+  return scenarios;
+}
+
 const std::vector<Scenario>& device_scenarios() {
   static const std::vector<Scenario> scenarios = {
       barrier("BarrierOfTwo", 2, false),
@@ -206,7 +225,8 @@ const std::vector<Scenario>& network_scenarios() {
 }
 
 const Scenario* find_scenario(const std::string& name) {
-  for (const auto* list : {&low_latency_scenarios(), &high_throughput_scenarios(), &device_scenarios(), &network_scenarios()}) {
+  for (const auto* list : {&low_latency_scenarios(), &high_throughput_scenarios(), &collective_scenarios(), &device_scenarios(),
+                           &network_scenarios()}) {
     for (const Scenario& scenario : *list) {
       if (scenario.name == name) return &scenario;
     }

@@ -17,6 +17,7 @@ struct Scenario {
 
 const std::vector<Scenario>& low_latency_scenarios();
 const std::vector<Scenario>& high_throughput_scenarios();
+const std::vector<Scenario>& collective_scenarios();
 const std::vector<Scenario>& device_scenarios();
 const std::vector<Scenario>& network_scenarios();
 // Of any list; nullptr if there is none of that name.

@@ -27,6 +27,16 @@ struct CounterAdd {
 
 enum class GinStatus { kOk, kTimeout, kPeerGone, kFailed, kAborted };
 
+SWITCHYARD_HD GinStatus gin_status(WaitEnd end) {
+  switch (end) {
+    case WaitEnd::kReady: return GinStatus::kOk;
+    case WaitEnd::kPeerGone: return GinStatus::kPeerGone;
+    case WaitEnd::kAborted: return GinStatus::kAborted;
+    case WaitEnd::kTimeout: break;
+  }
+  return GinStatus::kTimeout;
+}
+
 constexpr int kAnyRank = -1;
 
 template <class P>
@@ -107,13 +117,7 @@ class Gin {
       if (from == kAnyRank) looked_at = (looked_at + 1) % comm_.world.num_ranks;  // one a look
       return p_.raised(&comm_.peer_state[looked_at]);
     };
-    switch (wait_for_peers(p_, arrived, gone, comm_.timeout_ns, comm_.abort)) {
-      case WaitEnd::kReady: return GinStatus::kOk;
-      case WaitEnd::kPeerGone: return GinStatus::kPeerGone;
-      case WaitEnd::kAborted: return GinStatus::kAborted;
-      case WaitEnd::kTimeout: break;
-    }
-    return GinStatus::kTimeout;
+    return gin_status(wait_for_peers(p_, arrived, gone, comm_.timeout_ns, comm_.abort));
   }
   SWITCHYARD_DEVICE uint64_t read_counter(int counter) const {
     return p_.load_acquire(&comm_.counters[context_ * comm_.num_counters + counter]);

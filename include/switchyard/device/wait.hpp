@@ -23,6 +23,9 @@ SWITCHYARD_DEVICE bool wait_until(const P& p, Ready ready, uint64_t timeout_ns, 
   return role.is_ready;
 }
 
+// Is what somebody should send there? kGone: it will not come any more.
+enum class Await { kReady, kNotYet, kGone };
+
 enum class WaitEnd { kReady, kPeerGone, kAborted, kTimeout };
 
 // The same for something that comes from others: ends early, too, when gone() says that whoever it should come from is
