@@ -122,6 +122,12 @@ class Bench {
       return self.collectives->all_to_all(self.in.data(), self.out.data(), bf16(share_), DType::kBfloat16,
                                           {self.stream.get()});
     });
+    std::vector<coll::Part> parts;
+    for (size_t i = 0; i < ranks_.size(); ++i) parts.push_back({i * bf16(share_), bf16(share_)});
+    report("all-to-all-v", turn_bound, [&](Rank& self) {
+      return self.collectives->all_to_all_v(self.in.data(), parts, self.out.data(), parts, DType::kBfloat16,
+                                            {self.stream.get()});
+    });
   }
 
  private:

@@ -91,6 +91,10 @@ class HtRoute {
   SWITCHYARD_DEVICE int32_t get(int word) const { return p_.read(&number(word)); }
   SWITCHYARD_DEVICE void set(int word, int32_t value) const { p_.write(&number(word), value); }
   SWITCHYARD_DEVICE void add(int word, int32_t value) const { set(word, get(word) + value); }
+  SWITCHYARD_DEVICE void clear(int first, int end) const {
+    int32_t* const numbers = c_.group().numbers;
+    for (int word = first; word < end; ++word) p_.write(&numbers[word], 0);
+  }
   SWITCHYARD_DEVICE int32_t expert_of(int token, int k) const { return c_.entry(HtRecord::kExpert, token, k); }
   SWITCHYARD_DEVICE void write_entry(HtRecord::Column column, int token, int k, int32_t value) const {
     p_.write(&c_.record[at_.entry(column, size_t(token) * c_.op.topk + k)], value);
@@ -106,7 +110,7 @@ class HtRoute {
 
   SWITCHYARD_DEVICE bool count() {
     p_.write(&c_.record[at_.valid()], 0);
-    for (int word = 0; word < of_.num_words(); ++word) set(word, 0);
+    clear(0, of_.num_words());
     for (int token = 0; token < c_.op.num_tokens; ++token) {
       for (int k = 0; k < c_.op.topk; ++k) count_entry(token, k);
     }
@@ -114,7 +118,7 @@ class HtRoute {
     for (int peer = 0; peer < c_.num_ranks(); ++peer) {
       if (!c_.has_way(c_.rank(), peer)) set(of_.rows_to(peer), 0);
     }
-    tell_owners(counts_, [&](int owner, int expert) { return get(of_.rows_to(owner)) > 0 ? get(of_.count(expert)) : 0; });
+    tell_owners(counts_, [this, of = of_](int owner, int expert) { return get(of.rows_to(owner)) > 0 ? get(of.count(expert)) : 0; });
     counts_.post([&](int peer, int32_t* box) { write_head(box, get(of_.rows_to(peer)), what_it_is()); });
     SWITCHYARD_KERNEL_FAILPOINT("ht.route.counts_posted");
     stage_ = Stage::kAwaitCounts;
@@ -147,9 +151,10 @@ class HtRoute {
   // A number for each expert. Neighbours mostly have the same owner: its box is looked up once for all of them.
   template <class Number>
   SWITCHYARD_DEVICE void tell_owners(const Message& message, Number number) const {
+    const int num_experts = c_.group().num_experts;  // not to be looked up again after every write
     int owner = -1;
     int32_t* box = nullptr;
-    for (int expert = 0; expert < c_.group().num_experts; ++expert) {
+    for (int expert = 0; expert < num_experts; ++expert) {
       if (c_.owner(expert) != owner) {
         owner = c_.owner(expert);
         box = message.peers().box_for(owner);
@@ -208,11 +213,12 @@ class HtRoute {
 
   SWITCHYARD_DEVICE bool counts_are_sound(const int32_t* box, int32_t rows) const {
     if (rows < 0 || rows > c_.group().max_tokens) return false;
+    bool sound = true;
     for (int local = 0; local < c_.op.num_local; ++local) {
       const int32_t count = p_.read(box + HtBoard::expert(local));
-      if (count < 0 || count > rows) return false;
+      sound &= count >= 0 && count <= rows;
     }
-    return true;
+    return sound;
   }
 
   // ---- 2. on one node ----
@@ -278,12 +284,25 @@ class HtRoute {
       p_.write(&c_.record[at_.base(source)], int32_t(total));
       total += c_.read(at_.received(source));
     }
-    for (int local = 0; local < c_.op.num_local && c_.op.out_expert_counters != nullptr; ++local) {
-      int64_t rows = 0;
-      for (int source = 0; source < c_.num_ranks(); ++source) rows += heard_count(source, local);
-      write_output(c_.op.out_expert_counters, local, rows);
-    }
+    count_experts(counts_);
     return total;
+  }
+
+  // What all who are here said of each of my experts, added up.
+  SWITCHYARD_DEVICE void count_experts(const Message& message) const {
+    if (c_.op.out_expert_counters == nullptr) return;
+    if (c_.op.counters_are_64) add_up(message, static_cast<int64_t*>(c_.op.out_expert_counters));
+    else add_up(message, static_cast<int32_t*>(c_.op.out_expert_counters));
+  }
+  template <class T>
+  SWITCHYARD_DEVICE void add_up(const Message& message, T* sums) const {
+    const int num_local = c_.op.num_local;
+    for (int local = 0; local < num_local; ++local) p_.write(&sums[local], T{0});
+    for (int source = 0; source < c_.num_ranks(); ++source) {
+      if (!get(of_.is_here(source))) continue;
+      const int32_t* const rows = message.peers().box_of(source) + HtBoard::expert(0);
+      for (int local = 0; local < num_local; ++local) p_.write(&sums[local], T(p_.read(&sums[local]) + p_.read(&rows[local])));
+    }
   }
 
   // Expert-major: a zone per expert, sources in rank order inside; zones are padded.
@@ -338,7 +357,7 @@ class HtRoute {
       stage_ = Stage::kRails;
       return true;
     }
-    tell_owners(kept_, [&](int, int expert) { return get(of_.kept(expert)); });
+    tell_owners(kept_, [this, of = of_](int, int expert) { return get(of.kept(expert)); });
     kept_.post([&](int peer, int32_t* box) { write_head(box, get(of_.kept_to(peer)), 0); });
     SWITCHYARD_KERNEL_FAILPOINT("ht.route.kept_posted");
     stage_ = Stage::kAwaitKept;
@@ -351,7 +370,7 @@ class HtRoute {
       set(of_.rows_to(peer), 0);
       set(of_.named(peer), 0);
     }
-    for (int expert = 0; expert < c_.group().num_experts; ++expert) set(of_.count(expert), 0);
+    clear(of_.count(0), of_.count(c_.group().num_experts));
     for (int token = 0; token < c_.op.num_tokens; ++token) {
       for (int k = 0; k < c_.op.topk; ++k) assign_entry(token, k);
     }
@@ -391,13 +410,7 @@ class HtRoute {
       set(of_.is_here(source), box != nullptr);
     });
     if (!all || c_.failed()) return c_.failed();
-    for (int local = 0; local < c_.op.num_local && !c_.op.expert_major; ++local) {
-      int64_t rows = 0;
-      for (int source = 0; source < c_.num_ranks(); ++source) {
-        if (get(of_.is_here(source))) rows += heard(kept_, source, HtBoard::expert(local));
-      }
-      write_output(c_.op.out_expert_counters, local, rows);
-    }
+    if (!c_.op.expert_major) count_experts(kept_);
     stage_ = Stage::kRails;
     return true;
   }
