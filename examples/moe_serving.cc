@@ -16,6 +16,9 @@ using namespace switchyard::ep;  // NOLINT
 
 constexpr size_t kHidden = 256, kTopk = 4, kExpertsPerRank = 4, kPromptTokens = 512, kDecodeTokens = 8, kNumRequests = 3;
 
+// The greater error; what is no number is the worst.
+double worse(double a, double b) { return b <= a ? a : b; }
+
 float expert_factor(size_t expert) { return 1.0f + float(expert % 7) / 4.0f; }
 
 struct Batch {
@@ -42,7 +45,7 @@ struct Batch {
       for (size_t at = i / kHidden * kTopk; at < (i / kHidden + 1) * kTopk; ++at) {
         sum += double(weights[at]) * double(expert_factor(size_t(topk_idx[at]))) * double(tokens[i]);
       }
-      worst = std::fmax(worst, std::abs(sum - double(combined[i])) / std::fmax(1.0, std::abs(sum)));
+      worst = worse(worst, std::abs(sum - double(combined[i])) / std::fmax(1.0, std::abs(sum)));
     }
     return worst;
   }
@@ -155,11 +158,11 @@ int main() try {
   for (size_t request = 0; request < kNumRequests; ++request) {
     Batch prompt(kPromptTokens - request * 100, me, num_experts);
     prefill.run(prompt, stream);
-    worst = std::fmax(worst, prompt.worst_error());
+    worst = worse(worst, prompt.worst_error());
     for (size_t step = 0; step < 10; ++step) {
       Batch answer(kDecodeTokens, me, num_experts);
       decode.run(answer, stream);
-      worst = std::fmax(worst, answer.worst_error());
+      worst = worse(worst, answer.worst_error());
     }
   }
   std::printf("moe_serving: rank %zu of %d, %zu requests: prefill of up to %zu tokens, 10 decode steps of %zu each, worst relative "

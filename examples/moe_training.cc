@@ -1,5 +1,5 @@
-// A training step of a mixture-of-experts layer with the high-throughput algorithm: forward, backward, and every gradient checked
-// against finite differences. One rank a process:
+// A training step of a mixture-of-experts layer with the high-throughput algorithm: forward, backward, and gradients of every
+// kind checked against finite differences. One rank a process:
 //
 //   switchyard run -n 4 --nodes 2 -- moe_training          (or mpirun, torchrun, srun)
 //
@@ -21,6 +21,9 @@ using namespace switchyard;      // NOLINT: an example
 using namespace switchyard::ep;  // NOLINT
 
 constexpr size_t kNumTokens = 32, kHidden = 16, kTopk = 2, kExpertsPerRank = 2;
+
+// The greater error; what is no number is the worst.
+double worse(double a, double b) { return b <= a ? a : b; }
 
 // A reproducible number in [-1, 1).
 float noise(size_t seed) { return float((seed * 2654435761u >> 8) % 2000) / 1000.0f - 1.0f; }
@@ -209,9 +212,9 @@ int main() try {
     for (size_t i = 0; i < 3; ++i) {
       const size_t token_place = (i * 211 + rank) % layer.x.size(), weight_place = (i * 31 + rank) % layer.weights.size();
       const size_t matrix_place = (i * 173 + rank) % layer.matrices.size();
-      worst = std::fmax(worst, layer.error_at(layer.x, token_place, layer.x_gradients[token_place], mine));
-      worst = std::fmax(worst, layer.error_at(layer.weights, weight_place, layer.weight_gradients[weight_place], mine));
-      worst = std::fmax(worst, layer.error_at(layer.matrices, matrix_place, layer.matrix_gradients[matrix_place], mine));
+      worst = worse(worst, layer.error_at(layer.x, token_place, layer.x_gradients[token_place], mine));
+      worst = worse(worst, layer.error_at(layer.weights, weight_place, layer.weight_gradients[weight_place], mine));
+      worst = worse(worst, layer.error_at(layer.matrices, matrix_place, layer.matrix_gradients[matrix_place], mine));
       num_checked += mine ? 3 : 0;
     }
   }

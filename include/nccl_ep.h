@@ -407,9 +407,9 @@ NCCL_EP_API ncclResult_t ncclEpHandleMemSize(ncclEpGroup_t ep_group, ncclEpLayou
 
 /* Makes a handle without routing.
  * REQUIRES  handle_mem is NULL (the library allocates) or a 1-D ncclUint8 tensor of ncclEpHandleMemSize bytes that
- *           outlives the handle; not during graph capture. In a low-latency group without rdma_buffer_size all ranks
- *           call it in the same order with the same shape and no operation in flight, because the shared buffer may
- *           grow.
+ *           outlives the handle and what was enqueued with it; not during graph capture. In a low-latency group without
+ *           rdma_buffer_size all ranks call it in the same order with the same shape and no operation in flight, because
+ *           the shared buffer may grow.
  * EFFECTS   handle_mem is used as it is. High throughput: a new handle over the memory of an old one keeps its routing.
  *           Low latency: it keeps what the last dispatch received, and needs ncclEpUpdateHandle before its first use.
  * BLOCKING  never, except where the shared buffer grows: until deadline. */
@@ -429,8 +429,11 @@ NCCL_EP_API ncclResult_t ncclEpCreateHandle(ncclEpHandle_t* handle, ncclEpGroup_
                                             const ncclEpTensor_t* topk_idx, const ncclEpLayoutInfo_t* layout_info,
                                             const ncclEpHandleConfig_t* config, cudaStream_t stream);
 
-/* Local; NULL succeeds.  EFFECTS  frees library memory only.
- * BLOCKING  until what was enqueued in the group has run, so that no operation uses the handle any more. */
+/* Local; NULL succeeds.
+ * EFFECTS   frees library memory only, when what was enqueued in the group so far has run. The caller's handle_mem must
+ *           stay that long.
+ * BLOCKING  never, except where half of a staged operation is dropped, or the memory of 64 handles waits to be freed:
+ *           until what was enqueued has run. */
 NCCL_EP_API ncclResult_t ncclEpHandleDestroy(ncclEpHandle_t handle);
 
 /* ---- Functions: operations -------------------------------------------------------------------------------------- */

@@ -110,17 +110,20 @@ struct SizeSamples {
   }
 };
 
-Status measure_pair(Meter& raw, Meter& ours, SizeSamples& samples) {
+// Raw first or ours first: who comes second finds the machine warm.
+Status measure_pair(Meter& raw, Meter& ours, bool raw_first, SizeSamples& samples) {
   const uint64_t num_bytes = samples.num_bytes, num_puts = samples.num_puts();
   std::vector<double> ignored;
   for (Meter* meter : {&raw, &ours}) {  // pages are touched, buffers have grown
     SWITCHYARD_TRY(meter->round_trips(num_bytes, kRoundTrips, ignored));
     SWITCHYARD_TRY(meter->stream(num_bytes, num_puts, ignored));
   }
-  SWITCHYARD_TRY(raw.round_trips(num_bytes, kRoundTrips, samples.raw_rtt));
-  SWITCHYARD_TRY(ours.round_trips(num_bytes, kRoundTrips, samples.rtt));
-  SWITCHYARD_TRY(raw.stream(num_bytes, num_puts, samples.raw_seconds));
-  SWITCHYARD_TRY(ours.stream(num_bytes, num_puts, samples.seconds));
+  for (const bool is_raw : {raw_first, !raw_first}) {
+    SWITCHYARD_TRY((is_raw ? raw : ours).round_trips(num_bytes, kRoundTrips, is_raw ? samples.raw_rtt : samples.rtt));
+  }
+  for (const bool is_raw : {raw_first, !raw_first}) {
+    SWITCHYARD_TRY((is_raw ? raw : ours).stream(num_bytes, num_puts, is_raw ? samples.raw_seconds : samples.seconds));
+  }
   return ours.stream(num_bytes, std::min(num_puts, kPosts), ignored, &samples.post_ns);
 }
 
@@ -136,7 +139,7 @@ Result<std::unique_ptr<Communicator>> join_again(const GinSpec& spec, Communicat
 
 // One pair of raw and ours at every size, over connections of their own: a connection of TCP is fast or slow for as long as it
 // lives, raw or ours (docs/figures.md).
-Status measure_round(const GinSpec& spec, Communicator& comm, std::vector<SizeSamples>& sizes) {
+Status measure_round(const GinSpec& spec, Communicator& comm, int round, std::vector<SizeSamples>& sizes) {
   SWITCHYARD_ASSIGN(const std::unique_ptr<Communicator> far, join_again(spec, comm, comm.topology().node_of(comm.rank())));
   SWITCHYARD_ASSIGN(const DeviceComm device, far->create_device_comm({.num_contexts = 1, .num_signals = 1}));
   std::unique_ptr<Communicator> near;
@@ -153,14 +156,15 @@ Status measure_round(const GinSpec& spec, Communicator& comm, std::vector<SizeSa
   Meter ours(std::move(our_path), leads, text("gin ", spec.backend, " ", spec.net));
   for (SizeSamples& samples : sizes) {
     SWITCHYARD_TRY(comm.barrier());
-    SWITCHYARD_TRY(measure_pair(raw, ours, samples));
+    SWITCHYARD_TRY(measure_pair(raw, ours, round % 2 == 0, samples));
   }
   return comm.barrier();  // nobody leaves while the other still listens
 }
 
 // Round trips of bare signals on one context, in turns without and with a saturating stream of puts on another.
 Result<nlohmann::json> measure_behind_bulk(const GinSpec& spec, Communicator& comm, Meter& signals, GinPathPtr bulk) {
-  std::vector<double> idle, loaded;
+  std::vector<double> idle, loaded, ignored;
+  SWITCHYARD_TRY(signals.round_trips(0, kRoundTrips, ignored));  // connections are made
   std::atomic<bool> stop{true}, failed{false};
   std::atomic<uint64_t> num_puts{0};
   for (int round = 0; round < spec.rounds; ++round) {
@@ -197,7 +201,7 @@ Result<nlohmann::json> run_gin_job(const GinSpec& spec, Communicator& comm) {
   if (comm.num_ranks() != 2) return Status::invalid_usage("bench gin needs two ranks");
   std::vector<SizeSamples> sizes;
   for (const uint64_t num_bytes : spec.sizes) sizes.push_back({num_bytes});
-  for (int round = 0; round < spec.rounds; ++round) SWITCHYARD_TRY(measure_round(spec, comm, sizes));
+  for (int round = 0; round < spec.rounds; ++round) SWITCHYARD_TRY(measure_round(spec, comm, round, sizes));
   nlohmann::json result{{"runs", nlohmann::json::array()}};
   if (comm.rank() == 0) {
     for (const SizeSamples& samples : sizes) result["runs"].push_back(samples.summary(spec));

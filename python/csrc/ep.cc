@@ -157,7 +157,7 @@ class PyHandle {
     return times;
   }
 
-  // BLOCKING  while operations of the group are running.
+  // BLOCKING  where half of a staged operation is dropped, while operations of the group are running.
   void close() {
     if (!handle_->closed()) {
       const auto last = std::make_shared<std::shared_ptr<EpHandle>>(handle_->share());

@@ -491,7 +491,7 @@ class Handle:
         self._core.complete(self._group._note(stream))
 
     def close(self) -> None:
-        """Waits until nothing of the group is running, then gives its memory back. A second call does nothing."""
+        """Its memory is given back when nothing uses it any more; nobody waits for that. A second call does nothing."""
         if not self.closed:
             del self._group._handles[id(self._core)]
             self._core.close()

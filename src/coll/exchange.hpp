@@ -218,7 +218,7 @@ SWITCHYARD_DEVICE bool all_to_all_v(Context<P>& c, const char* in, char* out, co
     if (sent[rank].num_bytes > greatest) greatest = sent[rank].num_bytes;
   }
   for (int rank = 0; rank < c.num_ranks(); ++rank) c.p.write(&told[rank], Announcement{sent[rank].num_bytes, greatest});
-  if (!c.meet_all(told, heard)) return false;
+  if (!c.greet(told, heard)) return false;
   for (int rank = 0; rank < c.num_ranks(); ++rank) {
     const uint64_t theirs = c.p.read(&heard[rank]).greatest;
     if (theirs > greatest) greatest = theirs;

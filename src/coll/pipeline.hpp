@@ -66,10 +66,41 @@ class Context {
     next_epoch();
     return true;
   }
-  // All ranks, before the first step: what they have for each other. told, heard: [ranks].
-  SWITCHYARD_DEVICE bool meet_all(const Announcement* told, Announcement* heard) { return greet(told, heard); }
-
-  // A rank of this node that is in another operation, -1 none.
+  // The first meeting of an operation; of all ranks, if they have something to tell each other. told, heard: [ranks], or null.
+  SWITCHYARD_DEVICE bool greet(const Announcement* told, Announcement* heard) {
+    p.drain();
+    const bool everybody = told != nullptr;
+    Notices<Greeters<P>> greetings({p, v, epoch_, everybody});
+    greetings.post([&](int peer, Greeting* greeting) {
+      p.write(&greeting->about, about_);
+      if (everybody) p.write(&greeting->has, p.read(&told[peer]));
+      if (!v.comm.lsa.contains(peer)) count_sent(sizeof(Greeting));
+    });
+    if (greetings.peers().lost() >= 0) return fail(GinStatus::kFailed, Waiting::kNetwork, greetings.peers().lost());
+    int differs = -1;
+    const auto all_came = [&] {
+      return greetings.hear([&](int peer, const Greeting* greeting) {
+        if (greeting == nullptr) return;
+        if (p.read(&greeting->about) != about_) differs = peer;
+        if (everybody) p.write(&heard[peer], p.read(&greeting->has));
+      });
+    };
+    const auto gone = [&] { return p.raised(&v.comm.peer_state[greetings.next()]); };
+    const WaitEnd end = wait_for_peers(p, all_came, gone, v.comm.timeout_ns, v.comm.abort);
+    if (end != WaitEnd::kReady) {
+      const bool near = v.comm.lsa.contains(greetings.next());
+      return fail(gin_status(end), near ? Waiting::kNode : Waiting::kArrival, greetings.next());
+    }
+    met_ = true;
+    disagrees_ = differs;  // only now: who did not meet all is out of step, whoever disagreed
+    if (everybody) {
+      uint64_t* const turn = &v.words[v.layout.turn_word()];
+      p.store_relaxed(turn, p.load_relaxed(turn) + 1);
+    }
+    next_epoch();
+    return disagrees_ < 0;
+  }
+  // A rank that is in another operation, of those that have met, all of them; -1 none.
   SWITCHYARD_DEVICE int disagrees() const { return disagrees_; }
 
   SWITCHYARD_DEVICE void count_sent(uint64_t num_bytes) {
@@ -86,39 +117,6 @@ class Context {
 
  private:
   SWITCHYARD_DEVICE void next_epoch() { p.store_relaxed(&v.words[v.layout.epoch_word()], ++epoch_); }
-
-  // The first meeting of an operation; of all ranks, if they have something to tell.
-  SWITCHYARD_DEVICE bool greet(const Announcement* told, Announcement* heard) {
-    p.drain();
-    const bool everybody = told != nullptr;
-    Notices<Greeters<P>> greetings({p, v, epoch_, everybody});
-    greetings.post([&](int peer, Greeting* greeting) {
-      p.write(&greeting->about, about_);
-      if (everybody) p.write(&greeting->has, p.read(&told[peer]));
-      if (!v.comm.lsa.contains(peer)) count_sent(sizeof(Greeting));
-    });
-    if (greetings.peers().lost() >= 0) return fail(GinStatus::kFailed, Waiting::kNetwork, greetings.peers().lost());
-    const auto all_came = [&] {
-      return greetings.hear([&](int peer, const Greeting* greeting) {
-        if (greeting == nullptr) return;
-        if (p.read(&greeting->about) != about_) disagrees_ = peer;
-        if (everybody) p.write(&heard[peer], p.read(&greeting->has));
-      });
-    };
-    const auto gone = [&] { return p.raised(&v.comm.peer_state[greetings.next()]); };
-    const WaitEnd end = wait_for_peers(p, all_came, gone, v.comm.timeout_ns, v.comm.abort);
-    if (end != WaitEnd::kReady) {
-      const bool near = v.comm.lsa.contains(greetings.next());
-      return fail(gin_status(end), near ? Waiting::kNode : Waiting::kArrival, greetings.next());
-    }
-    met_ = true;
-    if (everybody) {
-      uint64_t* const turn = &v.words[v.layout.turn_word()];
-      p.store_relaxed(turn, p.load_relaxed(turn) + 1);
-    }
-    next_epoch();
-    return disagrees_ < 0;
-  }
 
   const uint64_t about_;
   Barrier<P> barrier_;

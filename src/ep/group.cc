@@ -53,7 +53,9 @@ Group::Group(Communicator& comm, const GroupConfig& config)
       placement_(Placement::contiguous(int(config.num_experts), comm.num_ranks())),
       allocator_(comm.runtime(), config.alloc),
       is_verbose_(env().ep_debug),
-      abort_(comm.health().abort_word()) {}
+      abort_(comm.health().abort_word()) {
+  retired_.reserve(kMaxRetired);
+}
 
 Result<std::unique_ptr<Group>> Group::create(Communicator& comm, const GroupConfig& config) {
   SWITCHYARD_TRY(check_config(config, comm));
@@ -176,6 +178,7 @@ Status Group::close() {
   // Peers may still read this rank's windows: leave together, unless somebody can't come any more.
   if (report_ != nullptr && health().ok() && !any_peer_failed()) note(guarded([&] { return comm_.barrier(); }));
   while (!shared_.empty()) note(unshare(shared_.back()));
+  for (void* memory : retired_) allocator_.free(memory);
   for (void* memory : carved_) allocator_.free(memory);
   if (report_ != nullptr) note(comm_.runtime().free_shared(report_));
   return first;
@@ -195,6 +198,24 @@ Status Group::await_posted() const {
     if (!done.ok() && !comm_.runtime().has_finished(stream)) return done;
   }
   return {};
+}
+
+Result<void*> Group::allocate(size_t num_bytes) {
+  free_retired_if_idle();
+  return allocator_.allocate(num_bytes);
+}
+
+void Group::retire(void* memory) {
+  retired_.push_back(memory);
+  if (retired_.size() >= kMaxRetired) drain();
+  free_retired_if_idle();
+}
+
+void Group::free_retired_if_idle() {
+  const auto has_finished = [&](StreamRef stream) { return comm_.runtime().has_finished(stream); };
+  if (!std::all_of(streams_.begin(), streams_.end(), has_finished)) return;
+  for (void* memory : retired_) allocator_.free(memory);
+  retired_.clear();
 }
 
 void Group::drain() const {

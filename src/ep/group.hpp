@@ -69,8 +69,10 @@ class Group : protected OperationObserver {
   // Handles that are alive; they must go before the group.
   int num_handles() const { return num_handles_; }
   void count_handle(int change) { num_handles_ += change; }
-  Result<void*> allocate(size_t num_bytes) { return allocator_.allocate(num_bytes); }
-  void free(void* memory) { allocator_.free(memory); }
+  // Memory of a handle. What is retired is freed when everything posted so far has run; nobody waits for that, unless much of it has
+  // come together.
+  Result<void*> allocate(size_t num_bytes);
+  void retire(void* memory);
 
  protected:
   Group(Communicator& comm, const GroupConfig& config);
@@ -109,6 +111,7 @@ class Group : protected OperationObserver {
 
  private:
   Status agree_on_config();
+  void free_retired_if_idle();
   Status operation_failed() override;
   Status operation_faulty() override;
   Result<GroupState> read_state() const;
@@ -131,6 +134,8 @@ class Group : protected OperationObserver {
   int32_t* mask_ = nullptr;      // kernels'
   std::vector<Shared> shared_;
   std::vector<void*> carved_;
+  static constexpr size_t kMaxRetired = 64;
+  std::vector<void*> retired_;
 
   std::vector<StreamRef> streams_;  // ever used, newest last: what close() waits for
   int num_handles_ = 0;

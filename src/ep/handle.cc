@@ -20,7 +20,7 @@ Handle::Handle(Group& group, Layout layout, int topk) : group_(group), layout_(l
 }
 
 Handle::~Handle() {
-  if (owns_memory_) group_.free(memory_);
+  if (owns_memory_) group_.retire(memory_);
   group_.count_handle(-1);
 }
 

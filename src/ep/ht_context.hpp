@@ -195,7 +195,7 @@ class HtContext : public PeerContext<P> {
   }
   SWITCHYARD_DEVICE static uint64_t about_of(const P& p, const HtOp& op) {
     const uint64_t plan = op.kind == HtKind::kRoute ? 0 : plan_tag(p, op);
-    const uint64_t alignment = op.kind == HtKind::kRoute ? uint64_t(op.alignment) : 0;
+    const uint64_t alignment = op.kind == HtKind::kRoute && op.expert_major ? uint64_t(op.alignment) : 0;  // flat: of no account
     return digest({plan, uint64_t(op.kind), uint64_t(op.backward), uint64_t(op.token_bytes), uint64_t(op.scale_bytes),
                    uint64_t(op.topk), uint64_t(op.expert_major), uint64_t(op.dtype), alignment});
   }

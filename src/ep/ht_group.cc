@@ -157,7 +157,7 @@ Status HtGroup::post(const HtOp& op, StreamRef stream) {
   return {};
 }
 
-Result<size_t> HtGroup::look_at_plan(const HtOp& op) {
+Result<HtGroup::Plan> HtGroup::look_at_plan(const HtOp& op) {
   SWITCHYARD_TRY(await_posted());
   SWITCHYARD_TRY(health());
   const HtRecord at = record_layout(op.topk);
@@ -168,7 +168,7 @@ Result<size_t> HtGroup::look_at_plan(const HtOp& op) {
         "the handle's memory has no routing of this group, layout and num_topk: the last ncclEpUpdateHandle did not succeed, or was "
         "of another handle; call it again");
   }
-  return size_t(head[at.num_slots()]);
+  return Plan{size_t(head[at.num_slots()]), size_t(head[at.num_tokens()])};
 }
 
 Status HtGroup::post_admission(Admission what, uint64_t admit_tag, StreamRef stream) {

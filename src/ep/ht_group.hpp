@@ -28,9 +28,13 @@ class HtGroup final : public Group {
   Status post(const HtOp& op, StreamRef stream);
   // Updates posted so far, of all handles: two of them may have the same memory.
   uint64_t num_updates() const { return num_updates_; }
-  // BLOCKING  until what was posted has run. How many rows the plan in the memory of the operation's handle has; an error where it
-  // has none that such an operation can follow.
-  Result<size_t> look_at_plan(const HtOp& op);
+  struct Plan {
+    size_t num_rows;  // that come
+    size_t num_tokens;
+  };
+  // BLOCKING  until what was posted has run. What is in the memory of the operation's handle; an error where that is no plan that
+  // such an operation can follow.
+  Result<Plan> look_at_plan(const HtOp& op);
 
  private:
   HtGroup(Communicator& comm, const GroupConfig& config);

@@ -60,8 +60,6 @@ Result<std::unique_ptr<Handle>> HtHandle::create(HtGroup& group, Layout layout, 
   return std::unique_ptr<Handle>(std::move(handle));
 }
 
-HtHandle::~HtHandle() { group_.drain(); }
-
 // A window saves a copy of every row and costs a meeting of the ranks (docs/protocol.md).
 bool HtHandle::gains_by_window(const HtOp& op) const {
   constexpr uint64_t kSmallBytes = 256 * 1024;
@@ -110,7 +108,9 @@ void HtHandle::look_for_updates() {
 Result<size_t> HtHandle::required_rows() {
   if (!group_.is_eager()) return size_t(group_.config().max_recv_tokens_per_rank);
   if (!eager_rows_) {
-    SWITCHYARD_ASSIGN(eager_rows_, group_.look_at_plan(base_op(HtKind::kDispatch, 0)));
+    SWITCHYARD_ASSIGN(const HtGroup::Plan plan, group_.look_at_plan(base_op(HtKind::kDispatch, 0)));
+    eager_rows_ = plan.num_rows;
+    num_tokens_ = plan.num_tokens;
   }
   return *eager_rows_;
 }
@@ -140,9 +140,7 @@ Status HtHandle::dispatch(const DispatchArgs& args, StreamRef stream) {
       op.scale_window_offset = args.out_scales.window_offset;
     }
   }
-  SWITCHYARD_TRY(group_.post(op, stream));
-  num_tokens_ = args.tokens.sizes[0];
-  return {};
+  return group_.post(op, stream);
 }
 
 Status HtHandle::combine(const CombineArgs& args, StreamRef stream) {
@@ -162,9 +160,7 @@ Status HtHandle::combine(const CombineArgs& args, StreamRef stream) {
     op.token_window_id = args.tokens.window->id();
     op.token_window_offset = args.tokens.window_offset;
   }
-  SWITCHYARD_TRY(group_.post(op, stream));
-  num_tokens_ = args.out_tokens.sizes[0];
-  return {};
+  return group_.post(op, stream);
 }
 
 Status HtHandle::complete(StreamRef /*stream*/) { return group_.health(); }

@@ -13,7 +13,6 @@ class HtHandle final : public Handle {
   static Result<size_t> memory_bytes(const HtGroup& group, Layout layout, int topk);
   // Local.
   static Result<std::unique_ptr<Handle>> create(HtGroup& group, Layout layout, int topk, const HandleConfig& config);
-  ~HtHandle() override;
 
   Status update(const Tensor& topk_idx, const LayoutInfo& info, StreamRef stream) override;
   Status dispatch(const DispatchArgs& args, StreamRef stream) override;
@@ -22,7 +21,7 @@ class HtHandle final : public Handle {
   Status complete(StreamRef stream) override;
 
   HtGroup& ht_group() const { return group_; }
-  // Nothing as long as no call has said it, or where another handle over the same memory may have said otherwise.
+  // Of the plan, as far as this handle knows: nothing where another handle over the same memory made it. Kernels compare it, too.
   std::optional<size_t> num_tokens() const { return num_tokens_; }
   bool may_have_plan() const { return updated_ || !owns_memory(); }
   // Rows that output tensors need: the budget, or in eager mode what will come, which makes the host wait for the update.

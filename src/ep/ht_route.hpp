@@ -204,7 +204,7 @@ class HtRoute {
     const bool refused = over_budget_ && !c_.group().drops;
     places_.post([&](int source, int32_t* box) {
       const int32_t place = c_.has_way(source, c_.rank()) ? c_.read(at_.base(source)) : -1;
-      write_head(box, refused ? int32_t(total) : place, refused);
+      write_head(box, refused ? in_32_bits(total) : place, refused);
     });
     SWITCHYARD_KERNEL_FAILPOINT("ht.route.places_posted");
     stage_ = Stage::kAwaitPlaces;
@@ -253,7 +253,7 @@ class HtRoute {
         end += look_at(owner, source, word);
       }
       const int64_t next = padded_end(first, end);
-      set(of_.row_place(owner), int32_t(next < INT32_MAX ? next : INT32_MAX));
+      set(of_.row_place(owner), in_32_bits(next));
     }
     for (int peer = 0; peer < c_.num_ranks(); ++peer) check_budget(peer, get(of_.row_place(peer)));
   }
@@ -330,10 +330,11 @@ class HtRoute {
   SWITCHYARD_DEVICE void write_output(void* output, int idx, int64_t value) const {
     write_number(output, c_.op.counters_are_64, idx, value);
   }
+  SWITCHYARD_DEVICE static int32_t in_32_bits(int64_t value) { return int32_t(value < INT32_MAX ? value : INT32_MAX); }
   SWITCHYARD_DEVICE void write_number(void* output, bool wide, int idx, int64_t value) const {
     if (output == nullptr) return;
     if (wide) p_.write(static_cast<int64_t*>(output) + idx, value);
-    else p_.write(static_cast<int32_t*>(output) + idx, int32_t(value));
+    else p_.write(static_cast<int32_t*>(output) + idx, in_32_bits(value));
   }
 
   SWITCHYARD_DEVICE bool await_places() {

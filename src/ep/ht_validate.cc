@@ -135,6 +135,7 @@ Status validate_ht_dispatch(HtHandle& handle, const DispatchArgs& args) {
   const bool backward = args.direction == PassDirection::kBackward;
   if (backward) SWITCHYARD_TRY(check_backward_is_bare(args));
   SWITCHYARD_ASSIGN(const size_t rows, handle.required_rows());
+  SWITCHYARD_TRY(check_num_tokens("inputs.tokens", handle, args.tokens.sizes[0]));  // which that may have told
   SWITCHYARD_TRY(check_rows("outputs.tokens", args.out_tokens, rows, args.tokens.sizes[1], args.tokens.dtype));
   if (forwarded) SWITCHYARD_TRY(check_scale_outputs(args));
   return backward ? Status() : check_forward_outputs(handle, args, rows);
@@ -165,6 +166,7 @@ Status validate_ht_combine(HtHandle& handle, const CombineArgs& args) {
   SWITCHYARD_TRY(check_zero_copy(handle, "inputs.tokens", args.tokens));
   SWITCHYARD_TRY(check_window(handle.group(), "inputs.tokens", args.tokens));
   SWITCHYARD_ASSIGN(const size_t rows, handle.required_rows());
+  SWITCHYARD_TRY(check_num_tokens("outputs.tokens", handle, args.out_tokens.sizes[0]));  // which that may have told
   SWITCHYARD_TRY(check_rows("inputs.tokens", args.tokens, rows, width, args.tokens.dtype));
   if (!backward) return {};
   SWITCHYARD_TRY(check_row_weights("inputs.topk_weights", args.topk_weights, handle, rows));

@@ -42,6 +42,7 @@ Result<std::unique_ptr<Handle>> LlHandle::create(LlGroup& group, Layout layout, 
 }
 
 LlHandle::~LlHandle() {
+  if (staged_.empty()) return;
   group_.drain();
   for (const LlOp& op : staged_) group_.forget_staged(op.slot);
 }

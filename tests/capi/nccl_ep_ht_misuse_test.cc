@@ -31,7 +31,13 @@ TEST(NcclEpHtMisuse, Groups) {
           ncclInvalidUsage, {"DROP", "max_recv_tokens_per_rank"}},
          {"a top-k above the experts", [](Call& c) { c.config.num_topk = T::kExperts + 1; }, ncclInvalidArgument, {"num_topk"}},
          {"an odd row", [](Call& c) { c.config.max_token_bytes = 40; }, ncclInvalidArgument, {"max_token_bytes", "multiple of 16"}},
-         {"more rows than can be numbered",
+         {"windows only, and masks",
+          [](Call& c) {
+            c.config.zero_copy = NCCL_EP_ZERO_COPY_ON;
+            c.config.enable_mask = true;
+          },
+          ncclInvalidUsage, {"zero_copy", "enable_mask"}},
+         {"buffers beyond all measure",
           [](Call& c) {
             c.config.max_recv_tokens_per_rank = 0;
             c.config.num_experts = 64;
@@ -97,7 +103,9 @@ TEST(NcclEpHtMisuse, Handles) {
          {"the header's advice for HT", [](Call& c) { c.topk = -1; }, ncclInvalidUsage, {"num_topk", "-1"}},
          {"a top-k above the group's", [](Call& c) { c.topk = 3; }, ncclInvalidUsage, {"num_topk", "3", "2"}},
          {"an alignment that is no power of two",
-          [](Call& c) { c.config.dispatch_output_per_expert_alignment = 12; }, ncclInvalidArgument, {"12", "power of two"}}},
+          [](Call& c) { c.config.dispatch_output_per_expert_alignment = 12; }, ncclInvalidArgument, {"12", "power of two"}},
+         {"an alignment beyond all measure",
+          [](Call& c) { c.config.dispatch_output_per_expert_alignment = 2 << 20; }, ncclInvalidArgument, {"2097152", "1048576"}}},
         [&] { return Call(group.get()); });
     ncclEpGroupConfig_t eager = T::config(true);
     eager.num_topk = 0;
@@ -105,6 +113,14 @@ TEST(NcclEpHtMisuse, Handles) {
     expect_refusals<Call>({{"expert-major and eager without num_topk", [](Call& c) { c.layout = NCCL_EP_LAYOUT_EXPERT_MAJOR; },
                             ncclInvalidUsage, {"num_topk"}}},
                           [&] { return Call(eager_group.get()); });
+    const GroupOwner eager_group_with_topk = make_group(ranks.comm(rank), T::config(true));
+    expect_refusals<Call>({{"an alignment that is large for what has no budget",
+                            [](Call& c) {
+                              c.layout = NCCL_EP_LAYOUT_EXPERT_MAJOR;
+                              c.config.dispatch_output_per_expert_alignment = 8192;
+                            },
+                            ncclInvalidUsage, {"8192", "4096", "max_recv_tokens_per_rank"}}},
+                          [&] { return Call(eager_group_with_topk.get()); });
     int mask = 1;
     EXPECT_EQ(ncclEpMaskUpdate(group.get(), &mask, nullptr), ncclInvalidUsage) << "made without masks";
   });

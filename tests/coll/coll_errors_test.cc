@@ -150,6 +150,10 @@ struct Absence {
       return c.broadcast(data.data(), data.data(), 9, DType::kFloat32, root, stream);
     if (std::string_view(call) == "all-gather")
       return c.all_gather(data.data(), data.data(), 1, DType::kFloat32, stream);
+    if (std::string_view(call) == "all-to-all-v") {
+      const std::vector<coll::Part> nothing(nodes.of_rank.size());
+      return c.all_to_all_v(data.data(), nothing, data.data(), nothing, DType::kFloat32, stream);
+    }
     return c.all_reduce(data.data(), data.data(), 9, DType::kFloat32, ReduceOp::kSum, stream);
   }
 };
@@ -179,8 +183,31 @@ TEST_P(AbsentRanks, AreNamedWhenTheTimeIsUp) {
 INSTANTIATE_TEST_SUITE_P(Topologies, AbsentRanks,
                          ::testing::Values(Absence{{"one_node", {0, 0, 0}}, "all-gather"},
                                            Absence{{"two_nodes", {0, 1}}, "all-reduce"},
-                                           Absence{{"two_nodes_ofi", {0, 1}, "ofi"}, "broadcast"}),
+                                           Absence{{"two_nodes_ofi", {0, 1}, "ofi"}, "broadcast"},
+                                           Absence{{"two_nodes_that_announce", {0, 1, 1}}, "all-to-all-v"},
+                                           Absence{{"two_nodes_that_announce_ofi", {0, 0, 1}, "ofi"}, "all-to-all-v"}),
                          [](const auto& absence) { return absence.param.nodes.name; });
+
+// Two ranks disagree, and the third does not come at all: they are out of step with it, and must not go on.
+TEST(CollectiveErrors, ADisagreementDoesNotHideThatSomebodyIsMissing) {
+  for (const bool is_gone : {false, true}) {
+    CollRanks ranks(Nodes{"", {0, 0, 0}}, kSmallStage, {.timeout_ns = is_gone ? 60 * kSecond : kShortLimit});
+    std::vector<std::vector<float>> data(2, std::vector<float>(9));
+    for (int rank = 0; is_gone && rank < 2; ++rank) ranks.comm(rank).health().mark_gone(2);
+    const auto sum = [&](int rank) {
+      return ranks[rank].all_reduce(data[size_t(rank)].data(), data[size_t(rank)].data(), 9, DType::kFloat32, ReduceOp::kSum,
+                                    ranks.stream_ref(rank));
+    };
+    expect_posted(ranks[0].all_gather(data[0].data(), data[0].data(), 3, DType::kFloat32, ranks.stream_ref(0)));
+    expect_posted(sum(1));
+    for (int rank = 0; rank < 2; ++rank) {
+      const Status status = ranks.finish(rank);
+      EXPECT_EQ(status.code(), Code::kRemoteError) << status.to_string();
+      EXPECT_NE(status.message().find(text("rank ", rank, " waited for rank 2")), std::string::npos) << status.message();
+      EXPECT_EQ(sum(rank).message(), status.message()) << "what follows is refused";
+    }
+  }
+}
 
 TEST(CollectiveErrors, ARankThatIsGoneIsNamedAtOnce) {
   CollRanks ranks(Nodes{"", {0, 0}}, kSmallStage, {.timeout_ns = 60 * kSecond});

@@ -143,6 +143,36 @@ TEST_P(HtRelocated, RunsBackwardOverTheSameMemoryWithoutAnUpdate) {
   EXPECT_EQ(runtime.num_damaged(), 0u);
 }
 
+// Of tokens there are as many as the plan has; a call that says otherwise spoils nothing for the next.
+TEST(HtRelocatedMemory, AnotherNumberOfTokensIsAnErrorOfThatCallAlone) {
+  for (const Budget budget : {Budget::kExact, Budget::kEager}) {
+    const HtScenario scenario = make_ht_scenario(23, shape_with(1, HtLayout::kFlat, 2), Routing::kUniform, Fill::kFull, budget);
+    ThreadRanks ranks(1);
+    HtRank rank(ranks.comm(0), ranks.stream_ref(0), scenario, {});
+    auto group = ep::Group::create(ranks.comm(0), group_config_for(scenario.c));
+    ASSERT_TRUE(group.ok()) << group.status().to_string();
+    const size_t num_bytes = ep::Handle::memory_bytes(**group, ep::Layout::kFlat, scenario.c.topk).value();
+    Buffer memory(ranks.comm(0), num_bytes);
+    ASSERT_TRUE(rank.open(**group, memory.span().data(), num_bytes).ok());
+    EXPECT_EQ(rank.run_update(), "");
+    rank.close();
+    ASSERT_TRUE(rank.open(**group, memory.span().data(), num_bytes).ok());
+    const size_t hidden = size_t(scenario.c.hidden), num_tokens = scenario.named_idx[0].size() / size_t(scenario.c.topk);
+    ASSERT_GT(num_tokens, 1u);
+    std::vector<uint16_t> in((num_tokens - 1) * hidden), out(64 * num_tokens * hidden);
+    ep::DispatchArgs args;
+    args.direction = kBackward;
+    args.tokens = ep::Tensor::of(in.data(), DType::kBfloat16, {num_tokens - 1, hidden});
+    args.out_tokens = ep::Tensor::of(out.data(), DType::kBfloat16, {64 * num_tokens, hidden});
+    const Status posted = rank.handle().dispatch(args, ranks.stream_ref(0));
+    EXPECT_EQ(posted.ok(), budget == Budget::kExact) << posted.to_string();  // eager: the host has looked at the plan
+    EXPECT_FALSE((posted.ok() ? rank.synchronize() : posted).ok());
+    (void)ranks.stream(0).take_error();
+    EXPECT_EQ(rank.run_dispatch(kBackward), "");
+    rank.close();
+  }
+}
+
 // Memory that never was a plan is none.
 TEST(HtRelocatedMemory, WithoutAPlanIsRefused) {
   const HtScenario scenario =

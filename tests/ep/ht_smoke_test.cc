@@ -2,7 +2,10 @@
 // leave out; what an overflow does.
 #include <gtest/gtest.h>
 
+#include <atomic>
+
 #include "ep/ht_harness.hpp"
+#include "platform/host/wait.hpp"
 #include "support/thread_ranks.hpp"
 
 namespace switchyard::testing {
@@ -45,6 +48,45 @@ TEST(HighThroughput, ARankAloneServesItself) {
   for (const HtLayout layout : {HtLayout::kFlat, HtLayout::kExpertMajor}) {
     run_case(make_ht_scenario(2, small_shape(1, layout), Routing::kDuplicates, Fill::kFull, Budget::kExact), {});
   }
+}
+
+// Rank 1 comes only when rank 0's handles are gone; their memory stays for what still uses it.
+TEST(HighThroughput, TheEndOfAHandleWaitsForNobody) {
+  const HtScenario scenario = make_ht_scenario(4, small_shape(2, HtLayout::kFlat), Routing::kUniform, Fill::kFull, Budget::kExact);
+  ThreadRanks ranks(2);
+  std::atomic<bool> is_gone{false};
+  ranks.on_all([&](int rank) {
+    HtRank io(ranks.comm(rank), ranks.stream_ref(rank), scenario, {});
+    auto group = ep::Group::create(ranks.comm(rank), group_config_for(scenario.c));
+    ASSERT_TRUE(group.ok()) << group.status().to_string();
+    EXPECT_TRUE(rank == 0 || wait_until([&] { return is_gone.load(); }, Deadline::after_ns(20 * kSecond)) == WaitResult::kReady);
+    for (int round = 0; round < 20; ++round) {
+      ASSERT_TRUE(io.open(**group).ok());
+      ASSERT_TRUE(io.post_update().ok());
+      ASSERT_TRUE(io.post_dispatch(HtRank::Pass::kForward).ok());
+      io.close();
+    }
+    if (rank == 0) is_gone = true;
+    ASSERT_TRUE(ranks.stream(rank).synchronize(Deadline::after_ns(20 * kSecond)).ok());
+    EXPECT_EQ(io.check_dispatch(HtRank::Pass::kForward), "");
+  });
+}
+
+// Where rows are not padded, nobody has to agree on the padding.
+TEST(HighThroughput, FlatHandlesMayDifferInTheirAlignment) {
+  const HtScenario scenario = make_ht_scenario(5, small_shape(2, HtLayout::kFlat), Routing::kUniform, Fill::kFull, Budget::kExact);
+  ThreadRanks ranks(2);
+  ranks.on_all([&](int rank) {
+    auto group = ep::Group::create(ranks.comm(rank), group_config_for(scenario.c));
+    ASSERT_TRUE(group.ok()) << group.status().to_string();
+    auto handle = ep::Handle::create(**group, ep::Layout::kFlat, scenario.c.topk, {.expert_alignment = size_t(rank == 0 ? 1 : 8)});
+    ASSERT_TRUE(handle.ok()) << handle.status().to_string();
+    std::vector<int64_t> idx = scenario.named_idx[size_t(rank)];
+    const size_t topk = size_t(scenario.c.topk);
+    const ep::Tensor tensor = ep::Tensor::of(idx.data(), DType::kInt64, {idx.size() / topk, topk});
+    ASSERT_TRUE((*handle)->update(tensor, {}, ranks.stream_ref(rank)).ok());
+    EXPECT_EQ(ranks.stream(rank).synchronize(Deadline::after_ns(20 * kSecond)).to_string(), Status().to_string());
+  });
 }
 
 TEST(HighThroughput, CountersMayBeLeftOut) {

@@ -1,9 +1,11 @@
 // The thinnest path: two ranks, one token, there and back; then the same with everything turned on.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <map>
 
 #include "ep/ll_harness.hpp"
+#include "platform/host/wait.hpp"
 #include "support/thread_ranks.hpp"
 
 namespace switchyard::testing {
@@ -77,7 +79,7 @@ TEST(LowLatency, BuffersThatNoMachineHasAreRefused) {
   }
 }
 
-// A handle waits for what still uses its memory.
+// A handle goes without waiting; its memory stays for what still uses it.
 TEST(LowLatency, AHandleMayGoRightAfterItsOperationWasPosted) {
   const LlScenario scenario = make_scenario(9, small_shape(2, oracle::Layout::kExpertMajor), oracle::Routing::kUniform,
                                             oracle::Fill::kFull);
@@ -90,8 +92,29 @@ TEST(LowLatency, AHandleMayGoRightAfterItsOperationWasPosted) {
       ASSERT_TRUE(io.open(**group).ok());
       ASSERT_TRUE(io.post_dispatch().ok());
       io.close();
+      ASSERT_TRUE(ranks.stream(rank).synchronize(Deadline::after_ns(20 * kSecond)).ok());
       ASSERT_EQ(io.check_dispatch(), "");
     }
+  });
+}
+
+// Rank 1 comes only when rank 0's handle is gone.
+TEST(LowLatency, TheEndOfAHandleWaitsForNobody) {
+  const LlScenario scenario = make_scenario(10, small_shape(2, oracle::Layout::kExpertMajor), oracle::Routing::kUniform,
+                                            oracle::Fill::kFull);
+  ThreadRanks ranks(2);
+  std::atomic<bool> is_gone{false};
+  ranks.on_all([&](int rank) {
+    LlRank io(ranks.comm(rank), ranks.stream_ref(rank), scenario, /*windows=*/false);
+    auto group = ep::Group::create(ranks.comm(rank), group_config_for(scenario.c));
+    ASSERT_TRUE(group.ok()) << group.status().to_string();
+    ASSERT_TRUE(io.open(**group).ok());
+    EXPECT_TRUE(rank == 0 || wait_until([&] { return is_gone.load(); }, Deadline::after_ns(20 * kSecond)) == WaitResult::kReady);
+    ASSERT_TRUE(io.post_dispatch().ok());
+    io.close();
+    if (rank == 0) is_gone = true;
+    ASSERT_TRUE(ranks.stream(rank).synchronize(Deadline::after_ns(20 * kSecond)).ok());
+    ASSERT_EQ(io.check_dispatch(), "");
   });
 }
 

@@ -15,6 +15,7 @@ struct World {
     coll::View view{};
     std::vector<char*> resources, windows;  // of every rank that memory reaches
     ModelNetwork network;
+    Cell* cell = nullptr;  // what it stages
     coll::Announcement* told = nullptr;
     coll::Announcement* heard = nullptr;
   };
@@ -60,6 +61,7 @@ std::shared_ptr<const World> make_world(Arena& arena, const CollCase& c) {
     comm.peer_state = peer_state;
     own.view.layout = layout;
     own.view.words = arena.make_array<uint64_t>(layout.num_words());
+    own.cell = arena.make<Cell>();
     own.told = arena.make_array<coll::Announcement>(size_t(num_ranks));
     own.heard = arena.make_array<coll::Announcement>(size_t(num_ranks));
     arena.set_private(comm.barrier_epochs, size_t(1 + num_ranks) * sizeof(uint64_t), rank);
@@ -97,7 +99,9 @@ void run_rank(const CollCase& c, ModelPlatform& p, const World& world, int rank,
     uint64_t step = 0;
     const auto code = [&](int of_rank) { return round << 16 | step << 8 | uint64_t(of_rank); };
     const auto before = [&](int bank) {
-      p.write(own.view.window.local_as<Cell>(own.view.layout.stage(bank)), {code(rank), code(rank)});
+      p.drain();  // as who stages does: the source has been read
+      p.write(own.cell, {code(rank), code(rank)});
+      p.push(own.cell, own.view.window.local(own.view.layout.stage(bank)), sizeof(Cell));
     };
     const auto after = [&](int bank) {
       for (int member = 0; member < comm.lsa.num_ranks; ++member) {

@@ -1,9 +1,8 @@
 // The library's kernels over the model: one low-latency or high-throughput operation, the meetings of a collective, barriers, Gin,
-// descriptor rings, the order of signals from a network. Behind function pointers, so that a scenario runs the same way over the sources as they are
-// (kernels<0>()) and over deliberately broken copies of them.
+// descriptor rings, the order of signals from a network. Behind function pointers, so that a scenario runs the same way over
+// the sources as they are (kernels<0>()) and over deliberately broken copies of them.
 #pragma once
 #include <cstdint>
-
 #include <functional>
 
 #include "coll/pipeline.hpp"
@@ -96,7 +95,7 @@ struct KernelsOf {
                        const std::function<void(int)>& after) {
     const Platform p(base, 0, 1);
     coll::Context<Platform> c(p, view, about);
-    if (told != nullptr && !c.meet_all(told, heard)) return false;
+    if (told != nullptr && !c.greet(told, heard)) return false;
     for (int step = 0; step < num_steps; ++step) {
       before(c.bank());
       if (!c.meet()) return false;

@@ -36,7 +36,7 @@ function(switchyard_mutant name header scenario faults old new)
   set(parts kRuntime)
   if(header MATCHES "^ep/ll_")
     set(parts kLowLatency)
-  elseif(header MATCHES "^coll/greetings")
+  elseif(header MATCHES "^coll/(greetings|pipeline)")
     set(parts kCollectives)
   elseif(header MATCHES "^ep/(ht|rail)_|^coll/notices")
     set(parts kHighThroughput)
@@ -337,6 +337,9 @@ switchyard_mutant(greeting_of_an_earlier_meeting coll/greetings.hpp MeetingsOfTw
 switchyard_mutant(greetings_in_one_bank coll/greetings.hpp MeetingsOfTwo "data race|assertion"
   [[near(int sender) const { return v_.layout.greeting(bank(epoch_), sender); }]]
   [[near(int sender) const { return v_.layout.greeting(0, sender); }]])
+switchyard_mutant(stage_not_drained_before_a_greeting coll/pipeline.hpp MeetingsOfTwo "data race"
+  [[    p.drain();
+    const bool everybody]] [[    const bool everybody]])
 switchyard_mutant(far_greetings_in_the_bank_of_the_step coll/greetings.hpp AnnouncementsBetweenNodes "data race|assertion"
   [[        turn_(platform.load_relaxed(&view.words[view.layout.turn_word()])),]]
   [[        turn_(epoch),]])

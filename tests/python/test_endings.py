@@ -66,7 +66,7 @@ def interrupt(process):
         "stream",
         "full_stream",
         "close_stream",
-        "close_handle",
+        "close_handles",
         "all_reduce",
         "barrier",
         "split",
