@@ -22,7 +22,7 @@ areas="oracle;coll;ep;capi;comm;net;device;platform"
 
 programs() {
   if [[ $1 == tsan ]]; then
-    echo ll_tsan_test ll_interleave_test ht_tsan_test net_proxy_test net_endpoint_test device_test coll_test coll_pairs_test
+    echo ll_tsan_test ll_interleave_test ht_tsan_test ht_interleave_test net_proxy_test net_endpoint_test device_test coll_test coll_pairs_test
   elif [[ -n ${SWITCHYARD_SANITIZE_ALL:-} ]]; then
     echo "${asan_sets[*]} ll_random_test ll_matrix_test ht_random_test ht_matrix_test"
   else

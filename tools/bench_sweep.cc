@@ -41,6 +41,7 @@ struct Row {
 
   bool picks_ht() const { return !ll_us || ht_us < *ll_us; }
   double speedup() const { return gather_row_us / ht_row_us; }
+  double speedup_apart() const { return gather_us / ht_us; }
   void print() const {
     fmt::print("{:>8}{:>14}{:>14.1f}{:>28.1f}  {:<6}{:>14.1f}{:>14.1f}{:>9.2f}\n", tokens, ll_us ? fmt::format("{:.1f}", *ll_us) : "-",
                ht_us, gather_us, picks_ht() ? "ht" : "ll", ht_row_us, gather_row_us, speedup());
@@ -68,12 +69,14 @@ nlohmann::json crossover_of(const std::vector<Row>& rows) {
   return crossover;
 }
 
-// Sizes at which high throughput is slower than the baseline, one round trip behind the other.
-std::vector<int> slower_sizes(const std::vector<Row>& rows) {
+// Sizes at which high throughput is slower than the baseline.
+std::vector<int> slower_sizes(const std::vector<Row>& rows, double (Row::*speedup)() const, const char* when) {
   std::vector<int> slower;
   for (const Row& row : rows) {
-    if (row.speedup() < 1) slower.push_back(row.tokens);
+    if ((row.*speedup)() < 1) slower.push_back(row.tokens);
   }
+  if (slower.empty()) fmt::print("{}, high throughput is no slower than all-gather + reduce-scatter at any of them\n", when);
+  else fmt::print("{}, high throughput is SLOWER than all-gather + reduce-scatter at {} tokens\n", when, fmt::join(slower, ", "));
   return slower;
 }
 
@@ -102,13 +105,13 @@ Result<nlohmann::json> measure_sweep(const bench::EpSpec& base) {
   const nlohmann::json crossover = crossover_of(rows);
   if (crossover.is_null()) fmt::print("low latency is faster at the greatest of these sizes\n");
   else fmt::print("high throughput is faster from {} tokens a rank on\n", crossover.get<int>());
-  const std::vector<int> slower = slower_sizes(rows);
-  if (slower.empty()) fmt::print("in a row, high throughput is no slower than all-gather + reduce-scatter at any of them\n");
-  else fmt::print("in a row, high throughput is SLOWER than all-gather + reduce-scatter at {} tokens\n", fmt::join(slower, ", "));
+  const std::vector<int> slower = slower_sizes(rows, &Row::speedup, "in a row");
+  const std::vector<int> slower_apart = slower_sizes(rows, &Row::speedup_apart, "from a common start");
   return nlohmann::json{{"runs", std::move(runs)},
                         {"sweep", std::move(sweep)},
                         {"crossover_tokens", crossover},
-                        {"slower_than_gather_scatter", slower}};
+                        {"slower_than_gather_scatter", slower},
+                        {"slower_than_gather_scatter_apart", slower_apart}};
 }
 
 }  // namespace switchyard::tools

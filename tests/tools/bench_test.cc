@@ -136,7 +136,7 @@ TEST(BenchEp, SweepsBothModesAndPicksTheFasterAtEachSize) {
   const nlohmann::json& sweep = results.value()["sweep"];
   ASSERT_EQ(sweep.size(), 2u) << "1 and 4 tokens";
   int crossover = -1;  // from where on high throughput is picked at all sizes
-  std::vector<int> slower;
+  std::vector<int> slower, slower_apart;
   for (const nlohmann::json& size : sweep) {
     const bool ht = size["ht_us"].get<double>() < size["ll_us"].get<double>();
     EXPECT_EQ(size["pick"], ht ? "ht" : "ll");
@@ -144,10 +144,13 @@ TEST(BenchEp, SweepsBothModesAndPicksTheFasterAtEachSize) {
     const double speedup = size["gather_scatter_in_a_row_us"].get<double>() / size["ht_in_a_row_us"].get<double>();
     EXPECT_NEAR(size["speedup_in_a_row"].get<double>(), speedup, 1e-6);
     if (speedup < 1) slower.push_back(size["tokens"]);
+    if (size["gather_scatter_us"].get<double>() < size["ht_us"].get<double>()) slower_apart.push_back(size["tokens"]);
   }
   EXPECT_EQ(results.value()["crossover_tokens"], crossover < 0 ? nlohmann::json() : nlohmann::json(crossover));
   EXPECT_EQ(results.value()["slower_than_gather_scatter"], nlohmann::json(slower));
-  EXPECT_THAT(bench.output, HasSubstr(slower.empty() ? "no slower than all-gather" : "SLOWER than all-gather"));
+  EXPECT_EQ(results.value()["slower_than_gather_scatter_apart"], nlohmann::json(slower_apart));
+  EXPECT_THAT(bench.output, HasSubstr(text("in a row, high throughput is ", slower.empty() ? "no slower" : "SLOWER")));
+  EXPECT_THAT(bench.output, HasSubstr(text("from a common start, high throughput is ", slower_apart.empty() ? "no slower" : "SLOWER")));
   EXPECT_THAT(bench.output, HasSubstr(crossover < 0 ? "low latency is faster at the greatest" : "high throughput is faster from"));
 }
 
