@@ -138,8 +138,22 @@ class HtScene final : public Scene {
   }
   std::string check(int idx, bool masked) override {
     if (idx != kUpdate && ranks_disagree_) return "an operation went on with an update in which peers had masked the victim and this rank had not";
+    if (idx == kUpdate) return check_update(masked);
+    const std::string fault = check_rows(idx);
+    if (fault.empty() || !peers_may_not_know_) return fault;
+    // A peer that had heard of the victim's rows before it died keeps room for them, and may drop others for that.
+    for (const oracle::Masks& masks : views_of_others(/*this_rank_has_masked=*/true)) {
+      expected_ = scenario_under(masks);
+      if (io_->check_update().empty() && check_rows(idx).empty()) return "";
+    }
+    return fault;
+  }
+
+ private:
+  enum { kUpdate, kDispatch, kCombine, kDispatchBackward, kCombineBackward };
+
+  std::string check_rows(int idx) const {
     switch (idx) {
-      case kUpdate: return check_update(masked);
       case kDispatch: return io_->check_dispatch(Pass::kForward);
       case kCombine: return io_->check_combine(Pass::kForward);
       case kDispatchBackward: return io_->check_dispatch(Pass::kBackward);
@@ -147,28 +161,33 @@ class HtScene final : public Scene {
     }
   }
 
- private:
-  enum { kUpdate, kDispatch, kCombine, kDispatchBackward, kCombineBackward };
-
   HtScenario scenario_under(const oracle::Masks& masks) const {
     return make_masked_ht_scenario(seed_, case_for(seed_, options_), masks);
+  }
+  // Every way in which the others may have masked the victim, or not.
+  std::vector<oracle::Masks> views_of_others(bool this_rank_has_masked) const {
+    const auto victim = size_t(options_.victim);
+    std::vector<oracle::Masks> views{masks_of_pairs(options_.num_ranks, 0)};
+    if (this_rank_has_masked) views[0][size_t(rank_)][victim] = 0;
+    for (int peer = 0; peer < options_.num_ranks; ++peer) {
+      if (peer == rank_ || peer == options_.victim) continue;
+      for (size_t i = views.size(); i-- > 0;) {
+        views.push_back(views[i]);
+        views.back()[size_t(peer)][victim] = 0;
+      }
+    }
+    return views;
   }
   // Whoever is masked later makes operations with this plan fail.
   std::string check_update(bool masked) {
     ranks_disagree_ = false;
     expected_ = masked ? masked_ : unmasked_;
+    peers_may_not_know_ = masked && !was_masked_ && options_.drops;
+    was_masked_ = masked;
     const std::string fault = io_->check_update();
     if (fault.empty() || masked || !options_.masks) return fault;
     // Peers, any of them, may have noticed a death that this rank has not.
-    std::vector<int> peers;
-    for (int peer = 0; peer < options_.num_ranks; ++peer) {
-      if (peer != rank_ && peer != options_.victim) peers.push_back(peer);
-    }
-    for (unsigned who = 1; who < 1u << peers.size(); ++who) {
-      oracle::Masks masks = masks_of_pairs(options_.num_ranks, 0);
-      for (size_t i = 0; i < peers.size(); ++i) {
-        if ((who >> i & 1) != 0) masks[size_t(peers[i])][size_t(options_.victim)] = 0;
-      }
+    for (const oracle::Masks& masks : views_of_others(/*this_rank_has_masked=*/false)) {
       expected_ = scenario_under(masks);
       ranks_disagree_ = io_->check_update().empty();
       if (ranks_disagree_) return "";
@@ -191,6 +210,8 @@ class HtScene final : public Scene {
   const HtScenario unmasked_, masked_;
   HtScenario expected_;  // one of the two, or between them; what io_ refers to
   bool ranks_disagree_ = false;  // about the victim, in the last update
+  bool was_masked_ = false;  // by this rank
+  bool peers_may_not_know_ = false;  // of this rank's mask, in the last update: it was the first with it
   int rank_ = 0;
   std::unique_ptr<HtRank> io_;
 };
