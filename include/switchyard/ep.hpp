@@ -61,6 +61,8 @@ class EpHandle {
  public:
   // Low latency: COLLECTIVE when the group's buffer has to grow; high throughput: local.
   EpHandle(EpGroup& group, Layout layout, int topk, const HandleConfig& config = {});
+  // Waits for nobody, unless half of a staged operation is dropped or the memory of many handles waits to be freed: the group's memory
+  // is freed when what was posted has run, and the caller's (HandleConfig::memory) must stay that long.
   ~EpHandle();
   EpHandle(EpHandle&&) noexcept;
   // Of HandleConfig::memory, at least.

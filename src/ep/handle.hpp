@@ -2,7 +2,8 @@
 // (ht_handle.hpp) are the kinds.
 //
 // THREADS    as its group.
-// OWNERSHIP  owns its memory unless the caller gave some. What it keeps of the caller's is said at update().
+// OWNERSHIP  owns its memory unless the caller gave some; either is used until what was posted has run, also when the handle is
+//            gone. What it keeps of the caller's is said at update().
 // ERRORS     everything is checked before anything is posted; a refused call leaves outputs untouched.
 #pragma once
 #include <memory>

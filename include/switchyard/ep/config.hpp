@@ -40,7 +40,7 @@ struct GroupConfig {
 
 struct HandleConfig {
   size_t expert_alignment = 0;  // high throughput, expert-major: rows of an expert are padded to a multiple; 0 and 1: no padding
-  void* memory = nullptr;       // device memory of at least Handle::memory_bytes(), which must outlive the handle; null: the group's
+  void* memory = nullptr;       // device memory of at least Handle::memory_bytes(), which must outlive the handle and what was posted with it; null: the group's
   size_t num_memory_bytes = 0;
 };
 
