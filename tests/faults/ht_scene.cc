@@ -65,6 +65,16 @@ bool know_each_other(const oracle::Masks& masks, int one, int other) {
   return masks[size_t(one)][size_t(other)] != 0 && masks[size_t(other)][size_t(one)] != 0;
 }
 
+// Everybody whom `earlier` leaves out.
+bool include(const oracle::Masks& masks, const oracle::Masks& earlier) {
+  for (size_t rank = 0; rank < masks.size(); ++rank) {
+    for (size_t peer = 0; peer < masks[rank].size(); ++peer) {
+      if (masks[rank][peer] != 0 && earlier[rank][peer] == 0) return false;
+    }
+  }
+  return true;
+}
+
 bool has_way(const oracle::HtCase& c, const oracle::Masks& masks, int source, int owner) {
   if (!know_each_other(masks, source, owner)) return false;
   if (c.node_of(source) == c.node_of(owner)) return true;
@@ -186,13 +196,33 @@ class HtScene final : public Scene {
     was_masked_ = masked;
     const std::string fault = io_->check_update();
     if (fault.empty() || masked || !options_.masks) return fault;
-    // Peers, any of them, may have noticed a death that this rank has not.
-    for (const oracle::Masks& masks : views_of_others(/*this_rank_has_masked=*/false)) {
-      expected_ = scenario_under(masks);
-      ranks_disagree_ = io_->check_update().empty();
-      if (ranks_disagree_) return "";
+    // Peers, any of them, may have noticed a death that this rank has not: before their rows were counted, or after that.
+    const std::vector<oracle::Masks> views = views_of_others(/*this_rank_has_masked=*/false);
+    for (const oracle::Masks& counting : views) {
+      const HtScenario counted = scenario_under(counting);
+      for (const oracle::Masks& keeping : views) {
+        if (!include(keeping, counting)) continue;
+        expected_ = counted;
+        leave_out(keeping);
+        ranks_disagree_ = io_->check_update().empty();
+        if (ranks_disagree_) return "";
+      }
     }
     return fault;
+  }
+  // Rows that were counted, and then not kept, because their source or this rank has no way any more: where rows can be dropped,
+  // experts of a flat layout are told of what is kept, while the total is of what was counted.
+  void leave_out(const oracle::Masks& keeping) {
+    const oracle::HtCase& c = expected_.c;
+    if (c.layout != oracle::HtLayout::kFlat || !options_.drops) return;
+    oracle::HtRankDispatch& received = expected_.dispatch.ranks[size_t(rank_)];
+    for (size_t row_idx = 0; row_idx < received.rows.size(); ++row_idx) {
+      if (has_way(c, keeping, received.rows[row_idx]->rank, rank_)) continue;
+      for (int i = 0; i < c.topk; ++i) {
+        const int64_t expert = received.topk_idx[row_idx * size_t(c.topk) + size_t(i)];
+        if (expert >= 0) --received.expert_counters[size_t(expert)];
+      }
+    }
   }
   Status post(int idx) {
     switch (idx) {
