@@ -5,6 +5,7 @@
 
 #include "base/checked.hpp"
 #include "base/digest.hpp"
+#include "base/failpoint.hpp"
 #include "base/log.hpp"
 #include "coll/exchange.hpp"
 #include "coll/pairs.hpp"
@@ -120,6 +121,8 @@ Result<std::unique_ptr<Collectives>> Collectives::create(Communicator& comm, con
                                                         .num_signals = view.layout.num_signals(),
                                                         .num_counters = kNumBanks,
                                                         .num_barriers = 1}));
+  // In a collective everybody depends on everybody, through others too: a rank may wait for one that waits for the dead.
+  view.comm.abort = comm.health().incomplete_word();
   SWITCHYARD_ASSIGN(made->memory_, comm.runtime().allocate(view.layout.num_bytes()));
   SWITCHYARD_ASSIGN(made->window_, comm.register_window(made->memory_, view.layout.num_bytes()));
   view.window = comm.view(*made->window_);
@@ -157,15 +160,24 @@ void Collectives::end(const Status& why) {
 
 Status Collectives::describe(const char* name, const Failure& failure) const {
   // An abort takes the network down, too.
-  if (failure.status == GinStatus::kAborted || comm_.aborted())
-    return Status::remote(text(name, ": the communicator was aborted"));
+  if (comm_.aborted()) return Status::remote(text(name, ": the communicator was aborted"));
   const std::string who = failure.rank < 0 ? "a rank of another node" : text("rank ", failure.rank);
   const std::string waited = text(name, ": rank ", comm_.rank(), " waited for ", who, " ", in_words(failure.waiting));
-  if (failure.status == GinStatus::kPeerGone)
-    return Status::remote(text(waited, ", but ", comm_.why_gone(failure.rank)));
-  if (failure.status == GinStatus::kFailed)
-    return Status::remote(text(waited, ", but the network does not reach it any more"));
-  return Status::remote(text(waited, " for more than ", view_.comm.timeout_ns / kMillisecond, " ms"));
+  if (failure.status == GinStatus::kTimeout) {
+    return Status::remote(text(waited, " for more than ", view_.comm.timeout_ns / kMillisecond, " ms"));
+  }
+  const std::string gone = who_is_gone();
+  if (!gone.empty()) return Status::remote(text(waited, ", but ", gone));
+  return Status::remote(text(waited, ", but the network does not reach it any more"));
+}
+
+// All of them: the one that was waited for may have left because of another.
+std::string Collectives::who_is_gone() const {
+  std::string all;
+  for (int rank = 0; rank < comm_.num_ranks(); ++rank) {
+    if (comm_.health().gone(rank)) all += text(all.empty() ? "" : "; ", comm_.why_gone(rank));
+  }
+  return all;
 }
 
 // On one node the ranks all know, and go on with the next operation; between nodes something may be on its way already.
@@ -183,6 +195,7 @@ Status Collectives::post(const char* name, std::initializer_list<uint64_t> what,
   SWITCHYARD_TRY(
       static_cast<Stream*>(stream.handle)->post([this, name, about = digest(what), kernel = std::move(kernel)](Stream& self) mutable {
         if (const Status earlier = first_failure(); !earlier.ok()) return self.fail(earlier);
+        set_failpoint_rank(comm_.rank());
         const HostPlatform platform;
         HostContext context(platform, view_, about);
         const Status fault = kernel(context);

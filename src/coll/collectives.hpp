@@ -8,8 +8,9 @@
 //            the calls, whatever streams they are on.
 // OWNERSHIP  owns its memory; it must outlive what it posted, the communicator must outlive it.
 // ERRORS     what can't be is refused by the call. What fails later is reported by the stream: a rank that does not
-//            come within the communicator's time limit, or is gone, is named where that can be told. That is the end
-//            of these collectives: every later call, and the communicator's async error, says so.
+//            come within the communicator's time limit, or is gone, is named where that can be told; one that died is named by
+//            all, also by those that did not wait for it. That is the end of these collectives: every later call, and the
+//            communicator's async error, says so.
 // BLOCKING   create() until the deadline; the operations never.
 #pragma once
 #include <memory>
@@ -74,6 +75,7 @@ class Collectives {
   Status post(const char* name, std::initializer_list<uint64_t> what, StreamRef stream, Kernel kernel);
   Status describe_disagreement(const char* name, int rank) const;
   Status describe(const char* name, const Failure& failure) const;
+  std::string who_is_gone() const;
   Status first_failure() const;
   void end(const Status& why);
 

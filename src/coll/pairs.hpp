@@ -94,6 +94,7 @@ class PairTransfers {
                                                  Layout::kLine + num_bytes, arrival);
     if (!by_store) c_.count_sent(Layout::kLine + num_bytes);
     c_.p.store_relaxed(sent, message + 1);
+    SWITCHYARD_KERNEL_FAILPOINT("coll.pair.piece_sent");
     transfer.num_moved += num_bytes;
     return is_ok(status, transfer.peer);
   }
@@ -111,6 +112,7 @@ class PairTransfers {
     c_.p.copy_together(CoopWarp{}, transfer.buffer + transfer.num_moved, place + Layout::kLine, min(num_bytes, room));
     c_.p.drain();
     c_.p.store_relaxed(received, message + 1);
+    SWITCHYARD_KERNEL_FAILPOINT("coll.pair.piece_received");
     transfer.num_moved += num_bytes;
     return is_ok(signal(transfer.peer, SignalAdd{layout.room_signal(c_.rank())}), transfer.peer);
   }

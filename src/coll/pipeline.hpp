@@ -9,6 +9,7 @@
 // Every operation has a meeting, and with the first one the ranks of a node learn whether they are in the same operation
 // (greetings.hpp). If not, all of them know, and leave it there: on one node nothing is lost but the operation.
 #pragma once
+#include "base/kernel_failpoint.hpp"
 #include "coll/greetings.hpp"
 #include "coll/notices.hpp"
 #include "switchyard/device/barrier.hpp"
@@ -56,6 +57,7 @@ class Context {
   SWITCHYARD_DEVICE bool meet() {
     if (!met_) return greet(nullptr, nullptr);
     p.drain();
+    SWITCHYARD_KERNEL_FAILPOINT("coll.before_meeting");
     switch (barrier_.lsa()) {
       case BarrierResult::kOk: break;
       case BarrierResult::kTimeout: return fail(GinStatus::kTimeout, Waiting::kNode, barrier_.missing());
@@ -64,10 +66,12 @@ class Context {
       case BarrierResult::kFailed: return fail(GinStatus::kFailed, Waiting::kNode, barrier_.missing());
     }
     next_epoch();
+    SWITCHYARD_KERNEL_FAILPOINT("coll.met");
     return true;
   }
   // The first meeting of an operation; of all ranks, if they have something to tell each other. told, heard: [ranks], or null.
   SWITCHYARD_DEVICE bool greet(const Announcement* told, Announcement* heard) {
+    SWITCHYARD_KERNEL_FAILPOINT("coll.before_greeting");
     p.drain();
     const bool everybody = told != nullptr;
     Notices<Greeters<P>> greetings({p, v, epoch_, everybody});
@@ -77,6 +81,7 @@ class Context {
       if (!v.comm.lsa.contains(peer)) count_sent(sizeof(Greeting));
     });
     if (greetings.peers().lost() >= 0) return fail(GinStatus::kFailed, Waiting::kNetwork, greetings.peers().lost());
+    SWITCHYARD_KERNEL_FAILPOINT("coll.greeted");
     int differs = -1;
     const auto all_came = [&] {
       return greetings.hear([&](int peer, const Greeting* greeting) {
@@ -139,6 +144,7 @@ SWITCHYARD_DEVICE bool in_steps(Context<P>& c, uint64_t num_pieces, Phases... ph
     };
     if (!(run(phases) && ...)) return false;
   }
+  SWITCHYARD_KERNEL_FAILPOINT("coll.pieces_done");
   c.p.drain();  // whoever waits for the end of the operation finds all of its results
   return true;
 }

@@ -54,6 +54,7 @@ class Rails {
     const SignalAdd arrival{layout().arrival_signal(c_.rank())};
     const uint64_t place = inbox(c_.rank(), receiver, message);
     const int bank = c_.bank();
+    SWITCHYARD_KERNEL_FAILPOINT("coll.rail.before_put");
     for (int i = 0; i < num_chunks; ++i) {
       const Chunk chunk = chunk_of(i);
       const bool last = i + 1 == num_chunks;
@@ -72,6 +73,7 @@ class Rails {
       if (!is_ok(status, Waiting::kNetwork, receiver)) return false;
     }
     c_.p.store_relaxed(sent, message + 1);
+    SWITCHYARD_KERNEL_FAILPOINT("coll.rail.after_put");
     return true;
   }
 
@@ -82,6 +84,7 @@ class Rails {
     if (!is_ok(gin_.wait_signal(layout().arrival_signal(sender), least, sender), Waiting::kArrival, sender))
       return false;
     c_.p.store_relaxed(awaited, least);
+    SWITCHYARD_KERNEL_FAILPOINT("coll.rail.message_came");
     return true;
   }
 
@@ -95,7 +98,10 @@ class Rails {
 
   // Its oldest message to me has been read by all who had to. A signal that is lost is the network's end, which whoever
   // waits for it finds out.
-  SWITCHYARD_DEVICE void release(int sender) { (void)signal(sender, SignalAdd{layout().room_signal(c_.rank())}); }
+  SWITCHYARD_DEVICE void release(int sender) {
+    SWITCHYARD_KERNEL_FAILPOINT("coll.rail.before_release");
+    (void)signal(sender, SignalAdd{layout().room_signal(c_.rank())});
+  }
 
  private:
   SWITCHYARD_DEVICE const Layout& layout() const { return c_.v.layout; }

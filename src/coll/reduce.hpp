@@ -42,6 +42,7 @@ class Reducer {
       if (reduced_by(owner) != c_.rank()) continue;
       const uint64_t partial = c_.v.layout.partial(bank, owner);
       over_node(owner, piece, c_.v.window.local(partial), 1);
+      SWITCHYARD_KERNEL_FAILPOINT("coll.rail.partial_summed");
       if (owner == c_.rank()) continue;
       c_.p.drain();
       if (!rails_.send(owner, 1, [&](int) { return Chunk{partial, 0, num_bytes(owner, piece)}; })) return false;

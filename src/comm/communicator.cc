@@ -194,6 +194,7 @@ void Communicator::take_event(const BootstrapEvent& event) {
 void Communicator::take_as_gone(int rank, const std::string& why) {
   if (net_ != nullptr) net_->give_up(rank, why);
   mark_gone(rank);
+  health_->mark_dead(rank);
 }
 
 // A kernel that sees it looks once more at what the peer said last. What came over the network must be applied by then: a
@@ -219,7 +220,7 @@ void Communicator::take_coordinator_lost(const BootstrapEvent& event) {
 
 std::string Communicator::why_gone(int rank) const {
   const Status present = job_->bootstrap().check_present(std::span(&members_[size_t(rank)], 1));
-  return present.ok() ? "its process is gone" : present.message();
+  return present.ok() ? text("the process of rank ", rank, " is gone") : present.message();
 }
 
 uint64_t Communicator::subset_id(uint64_t purpose, std::span<const int> world_ranks) const {

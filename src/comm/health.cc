@@ -14,7 +14,7 @@ namespace switchyard {
 
 Result<std::unique_ptr<Health>> Health::create(Runtime& runtime, int num_ranks, std::span<const Watched> processes) {
   std::unique_ptr<Health> health(new Health(runtime, num_ranks));
-  SWITCHYARD_ASSIGN(void* words, runtime.allocate_shared(size_t(num_ranks + 1) * sizeof(uint32_t)));
+  SWITCHYARD_ASSIGN(void* words, runtime.allocate_shared(size_t(num_ranks + 2) * sizeof(uint32_t)));
   health->words_ = static_cast<uint32_t*>(words);
   if (processes.empty()) return health;
   health->stop_.reset(eventfd(0, EFD_CLOEXEC));
@@ -75,13 +75,19 @@ void Health::watch(const std::vector<int>& ranks, std::vector<pollfd>& polled) n
 }
 
 // Relaxed: the words carry no data; a kernel that sees one looks at the peer's last word once more (PeerContext::await_word).
-void Health::mark_gone(int rank) {
-  std::atomic_ref<uint32_t>(words_[rank]).store(1, std::memory_order_relaxed);
+void Health::raise(int word) { std::atomic_ref<uint32_t>(words_[word]).store(1, std::memory_order_relaxed); }
+bool Health::raised(int word) const { return std::atomic_ref<uint32_t>(words_[word]).load(std::memory_order_relaxed) != 0; }
+
+void Health::mark_gone(int rank) { raise(rank); }
+void Health::mark_dead(int rank) {
+  raise(rank);
+  raise(num_ranks_ + 1);
 }
-bool Health::gone(int rank) const { return std::atomic_ref<uint32_t>(words_[rank]).load(std::memory_order_relaxed) != 0; }
-void Health::abort() { std::atomic_ref<uint32_t>(words_[num_ranks_]).store(1, std::memory_order_relaxed); }
-bool Health::aborted() const {
-  return std::atomic_ref<uint32_t>(words_[num_ranks_]).load(std::memory_order_relaxed) != 0;
+bool Health::gone(int rank) const { return raised(rank); }
+void Health::abort() {
+  raise(num_ranks_);
+  raise(num_ranks_ + 1);
 }
+bool Health::aborted() const { return raised(num_ranks_); }
 
 }  // namespace switchyard

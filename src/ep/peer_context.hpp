@@ -1,16 +1,9 @@
 // What the roles of one operation share on one warp: what peers say, waiting for a peer, giving up on a peer. Every protocol of
 // a group has a context of its own over this one.
 #pragma once
+#include "base/kernel_failpoint.hpp"
 #include "ep/epoch.hpp"
 #include "switchyard/device/wait.hpp"
-
-// Named places where a test can make a rank die or stall (base/failpoint.hpp); nothing on a GPU.
-#if defined(__CUDACC__)
-#define SWITCHYARD_KERNEL_FAILPOINT(name) ((void)0)
-#else
-#include "base/failpoint.hpp"
-#define SWITCHYARD_KERNEL_FAILPOINT(name) ((void)SWITCHYARD_FAILPOINT(name))
-#endif
 
 namespace switchyard::ep {
 

@@ -173,6 +173,29 @@ TEST(DeviceApiWaits, EndWhenAPeerIsGoneOrTheJobIsAborted) {
   }
 }
 
+// The node's first rank meets the other nodes; all ranks of the node must hear how that went, and who was missing.
+TEST(DeviceApiWaits, AWorldBarrierFailsForTheWholeNode) {
+  for (const bool is_gone : {true, false}) {
+    ThreadRanks ranks(4, {.timeout_ns = is_gone ? 60 * kSecond : kSecond}, {0, 0, 0, 1});
+    ranks.on_all([&](int rank) {
+      auto device = ranks.comm(rank).create_device_comm({.num_barriers = 1});
+      ASSERT_TRUE(device.ok()) << device.status().to_string();
+      const HostPlatform p;
+      Barrier<HostPlatform> barrier(p, *device, 0);
+      EXPECT_EQ(barrier.world(), BarrierResult::kOk);
+      if (rank == 3) return;
+      if (rank == 0 && is_gone) ranks.comm(0).health().mark_gone(3);
+      const BarrierResult result = barrier.world();
+      if (is_gone) {
+        EXPECT_EQ(result, BarrierResult::kPeerGone) << rank;
+        EXPECT_EQ(barrier.missing(), 3) << rank;
+      } else {
+        EXPECT_EQ(result, BarrierResult::kTimeout) << rank;
+      }
+    });
+  }
+}
+
 TEST(DeviceApiOneNode, MultimemStoresToAllAndAddsUpInRankOrder) {
   ThreadRanks ranks(4);
   ranks.on_all([&](int rank) {

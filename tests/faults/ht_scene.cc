@@ -127,12 +127,12 @@ class HtScene final : public Scene {
         masked_(scenario_under(everyone_masks(options.num_ranks, options.victim))),
         expected_(unmasked_) {}
 
-  ep::GroupConfig group_config() const override { return group_config_for(unmasked_.c, mode_); }
+  std::optional<ep::GroupConfig> group_config() const override { return group_config_for(unmasked_.c, mode_); }
   void equip(Communicator& comm, StreamRef stream) override {
     rank_ = comm.rank();
     io_ = std::make_unique<HtRank>(comm, stream, expected_, mode_);
   }
-  Status open(ep::Group& group) override { return io_->open(group); }
+  Status open(ep::Group* group) override { return io_->open(*group); }
   void close() override {
     if (io_) io_->close();
   }

@@ -10,8 +10,10 @@ namespace switchyard::testing {
 // ---- Life ----
 
 Life::Life(const LifeOptions& options, const UniqueId& id, int rank) : options_(options), id_(id), rank_(rank) {
-  const auto make = options.algorithm == Algorithm::kLowLatency ? make_ll_scene : make_ht_scene;
-  for (int scene = 0; scene < kNumScenes; ++scene) scenes_.push_back(make(uint64_t(scene), options));
+  constexpr decltype(&make_ll_scene) kMake[] = {make_ll_scene, make_ht_scene, make_coll_scene};  // as Algorithm
+  for (int scene = 0; scene < kNumScenes; ++scene) {
+    scenes_.push_back(kMake[size_t(options.algorithm)](uint64_t(scene), options));
+  }
 }
 
 Status Life::connect() {
@@ -23,13 +25,14 @@ Status Life::connect() {
 Status Life::settle() {
   SWITCHYARD_ASSIGN(stream_, Stream::create());
   SWITCHYARD_ASSIGN(split_, comm_->split(0, rank_));
-  ep::GroupConfig config = scenes_[0]->group_config();
-  config.enable_mask = options_.masks;
-  config.timeout_ns = options_.timeout_ns;
-  SWITCHYARD_ASSIGN(group_, ep::Group::create(*split_, config));
+  if (std::optional<ep::GroupConfig> config = scenes_[0]->group_config()) {
+    config->enable_mask = options_.masks;
+    config->timeout_ns = options_.timeout_ns;
+    SWITCHYARD_ASSIGN(group_, ep::Group::create(*split_, *config));
+  }
   mask_ = std::make_unique<Buffer>(*split_, size_t(options_.num_ranks) * sizeof(int32_t));
   for (const auto& scene : scenes_) scene->equip(*split_, stream());
-  for (const auto& scene : scenes_) SWITCHYARD_TRY(scene->open(*group_));
+  for (const auto& scene : scenes_) SWITCHYARD_TRY(scene->open(group_.get()));
   round_ = 0;
   return {};
 }

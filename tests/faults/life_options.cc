@@ -1,9 +1,13 @@
 #include "faults/life_options.hpp"
 
+#include <algorithm>
+
 #include "switchyard/status.hpp"
 
 namespace switchyard::testing {
 namespace {
+
+constexpr const char* kAlgorithms[] = {"low latency", "high throughput", "collectives"};
 
 std::string layout_name(const LifeOptions& options) {
   if (options.layout == oracle::Layout::kExpertMajor) return "expert-major";
@@ -21,7 +25,7 @@ std::vector<std::string> LifeOptions::to_arguments() const {
           std::to_string(timeout_ns),
           std::to_string(comm_timeout_ns),
           std::to_string(hidden),
-          algorithm == Algorithm::kLowLatency ? "low-latency" : "high-throughput",
+          kAlgorithms[size_t(algorithm)],
           drops ? "drops" : "fits",
           two_nodes ? "two-nodes" : "one-node"};
 }
@@ -35,13 +39,13 @@ LifeOptions LifeOptions::from_arguments(const std::vector<std::string>& argument
           .timeout_ns = std::stoull(arguments.at(5)),
           .comm_timeout_ns = std::stoull(arguments.at(6)),
           .hidden = std::stoi(arguments.at(7)),
-          .algorithm = arguments.at(8) == "low-latency" ? Algorithm::kLowLatency : Algorithm::kHighThroughput,
+          .algorithm = Algorithm(std::ranges::find(kAlgorithms, arguments.at(8)) - kAlgorithms),
           .drops = arguments.at(9) == "drops",
           .two_nodes = arguments.at(10) == "two-nodes"};
 }
 
 std::string LifeOptions::name() const {
-  return text(algorithm == Algorithm::kLowLatency ? "low latency" : "high throughput", masks ? ", masks" : ", no masks",
+  return text(kAlgorithms[size_t(algorithm)], masks ? ", masks" : ", no masks",
               windows ? ", windows, " : ", plain, ", layout_name(*this), drops ? ", dropping" : "",
               two_nodes ? ", two nodes" : "", ", rank ", victim, " of ", num_ranks);
 }

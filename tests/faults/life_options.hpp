@@ -8,7 +8,7 @@
 
 namespace switchyard::testing {
 
-enum class Algorithm { kLowLatency, kHighThroughput };
+enum class Algorithm { kLowLatency, kHighThroughput, kCollectives };
 
 struct LifeOptions {
   int num_ranks = 3;

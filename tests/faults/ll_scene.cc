@@ -50,11 +50,11 @@ class LlScene final : public Scene {
     expected_ = unmasked_;
   }
 
-  ep::GroupConfig group_config() const override { return group_config_for(unmasked_.c); }
+  std::optional<ep::GroupConfig> group_config() const override { return group_config_for(unmasked_.c); }
   void equip(Communicator& comm, StreamRef stream) override {
     io_ = std::make_unique<LlRank>(comm, stream, expected_, windows_);
   }
-  Status open(ep::Group& group) override { return io_->open(group); }
+  Status open(ep::Group* group) override { return io_->open(*group); }
   void close() override {
     if (io_) io_->close();
   }

@@ -6,6 +6,7 @@
 // ERRORS     run() returns the library's own error; check() says what differs from the model.
 #pragma once
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "ep/group.hpp"
@@ -17,10 +18,12 @@ class Scene {
  public:
   virtual ~Scene() = default;
 
-  virtual ep::GroupConfig group_config() const = 0;
+  // None: it needs no group.
+  virtual std::optional<ep::GroupConfig> group_config() const = 0;
   // COLLECTIVE with windows.
   virtual void equip(Communicator& comm, StreamRef stream) = 0;
-  virtual Status open(ep::Group& group) = 0;
+  // `group`: null where it needs none.
+  virtual Status open(ep::Group* group) = 0;
   virtual void close() = 0;
   virtual void unequip() = 0;
 
@@ -39,5 +42,6 @@ class Scene {
 // Scenes of different seeds differ in all they send.
 std::unique_ptr<Scene> make_ll_scene(uint64_t seed, const LifeOptions& options);
 std::unique_ptr<Scene> make_ht_scene(uint64_t seed, const LifeOptions& options);
+std::unique_ptr<Scene> make_coll_scene(uint64_t seed, const LifeOptions& options);
 
 }  // namespace switchyard::testing

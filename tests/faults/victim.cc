@@ -35,8 +35,9 @@ bool allows_windows(const FailpointPlace& place) {
 }
 bool comes_again(const FailpointPlace& place) {
   return place.starts_with("ll.d") || place.starts_with("ll.c") || place.starts_with("ht.") ||
-         place.starts_with("window.");
+         place.starts_with("coll.") || place.starts_with("window.");
 }
+bool is_collective(const FailpointPlace& place) { return place.starts_with("coll."); }
 
 // Alone on its node where there are two.
 constexpr int kLonely = 2;
@@ -59,6 +60,7 @@ bool possible(const Fate& fate) {
   if (needs_drops(place) && !fate.options.drops) return false;
   if (needs_copies(place) && fate.options.windows && !fate.options.masks) return false;
   if (fate.options.windows && !allows_windows(place)) return false;
+  if (is_collective(place) && (fate.options.masks || fate.options.layout != Layout::kExpertMajor)) return false;  // all the same
   if (fate.way != Way::kOneNode) {
     if (needs_windows(place)) return false;  // rows go through the group's buffers
     if (needs_neighbours(place) && fate.options.victim == kLonely) return false;
@@ -118,7 +120,11 @@ std::string live_as_victim(Life& life, bool masks) {
     Status status = life.round_trip(/*varied=*/round % 2 != 0);
     if (!life.wrong().empty()) return life.wrong();
     if (status.ok() && masks) status = life.clean_masks();
-    if (!status.ok()) return say_noticed(), "";
+    if (!status.ok()) {
+      puts(status.to_string().c_str());
+      say_noticed();
+      return "";
+    }
   }
   return masks ? "" : "the others are gone, and round trips succeeded";
 }
@@ -150,7 +156,7 @@ bool in_an_operation(const FailpointPlace& place) {
 }
 
 bool only_between_nodes(const FailpointPlace& place) {
-  return place.starts_with("ht.rail.") || needs_forwarding(place);
+  return place.starts_with("ht.rail.") || place.starts_with("coll.rail.") || needs_forwarding(place);
 }
 
 bool before_anybody_watches(const FailpointPlace& place) { return place.starts_with("comm.before_connect"); }
@@ -167,6 +173,7 @@ std::vector<Fate> all_fates(const FailpointPlace& place, Way way) {
       fate.options.algorithm = Algorithm::kHighThroughput;
       fate.options.drops = (variant / 6 + variant / 12) % 2 != 0;
     }
+    if (is_collective(place)) fate.options.algorithm = Algorithm::kCollectives;
     fate.options.two_nodes = way != Way::kOneNode;
     if (possible(fate)) fates.push_back(fate);
   }
@@ -186,6 +193,7 @@ std::string live_with_a_victim(const RankProcess& self) {
   Life life(options, self.id, self.rank);
   if (const Status joined = life.join(); !joined.ok()) {
     if (!is_victim) return judge_error(joined, options.victim);
+    puts(joined.to_string().c_str());
     say_noticed();
     return "";
   }

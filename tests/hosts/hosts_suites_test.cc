@@ -121,7 +121,7 @@ std::string collectives(const RankProcess& self) {
   auto rank = CollRank::join(self, {});
   if (!rank.ok()) return rank.status().to_string();
   return run_share(self, rank->comm(), collective_rounds(),
-                   [&](const CollRound& round) { return rank->run(round, hosts_of(self)); });
+                   [&](const CollRound& round) { return rank->run_and_check(round, hosts_of(self)); });
 }
 
 // ---- starting them ----

@@ -22,6 +22,7 @@ struct World {
   std::vector<int32_t> node_first, node_size;
   std::vector<Rank> ranks;
   std::vector<std::string> couriers;
+  Cell* arrivals = nullptr;  // [operation][rank] at world barriers
 };
 
 coll::Layout layout_of(const CollCase& c, int num_ranks) {
@@ -42,6 +43,7 @@ std::shared_ptr<const World> make_world(Arena& arena, const CollCase& c) {
   auto* const peer_state = arena.make_array<uint32_t>(size_t(num_ranks));  // nobody is gone
   arena.set_constant(abort, sizeof *abort);
   arena.set_constant(peer_state, size_t(num_ranks) * sizeof *peer_state);
+  world->arrivals = arena.make_array<Cell>(c.script.size() * size_t(num_ranks));
   std::vector<char*> resources, windows;
   world->ranks.resize(size_t(num_ranks));
   for (int rank = 0; rank < num_ranks; ++rank) {
@@ -88,6 +90,17 @@ std::shared_ptr<const World> make_world(Arena& arena, const CollCase& c) {
   return world;
 }
 
+void pass_world_barrier(ModelPlatform& p, const World& world, const DeviceComm& comm, uint64_t round, const Kernels& kernels) {
+  const auto code = [&](int rank) { return round << 16 | uint64_t(rank); };
+  Cell* const arrivals = world.arrivals + (round - 1) * uint64_t(comm.world.num_ranks);
+  p.write(&arrivals[comm.world.rank], {code(comm.world.rank), code(comm.world.rank)});
+  p.assert_that(kernels.world_barrier(p, comm) == BarrierResult::kOk, "the barrier is passed");
+  for (int rank = 0; rank < comm.world.num_ranks; ++rank) {
+    const Cell cell = p.read(&arrivals[rank]);
+    p.assert_that(cell.code == code(rank) && cell.twin == code(rank), "everybody has arrived");
+  }
+}
+
 void run_rank(const CollCase& c, ModelPlatform& p, const World& world, int rank, const Kernels& kernels) {
   const World::Rank& own = world.ranks[size_t(rank)];
   const DeviceComm& comm = own.view.comm;
@@ -95,6 +108,10 @@ void run_rank(const CollCase& c, ModelPlatform& p, const World& world, int rank,
   for (uint64_t round = 1; round <= c.script.size(); ++round) {
     p.set_history(round);  // all else that matters from here on is in memory
     const char letter = c.script[round - 1];
+    if (letter == 'w') {
+      pass_world_barrier(p, world, comm, round, kernels);
+      continue;
+    }
     const auto amount = [&](int from, int to) { return round << 16 | uint64_t(from) << 8 | uint64_t(to); };
     uint64_t step = 0;
     const auto code = [&](int of_rank) { return round << 16 | step << 8 | uint64_t(of_rank); };

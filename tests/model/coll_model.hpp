@@ -15,6 +15,7 @@ struct CollCase {
   //   m  one step
   //   s  two steps
   //   a  one step, before which all ranks announce what they have for each other
+  //   w  no operation but a barrier of all ranks
   std::string script = "mmm";
 };
 

@@ -376,12 +376,21 @@ switchyard_mutant(barrier_arrival_relaxed switchyard/device/barrier.hpp BarrierO
 switchyard_mutant(barrier_read_relaxed switchyard/device/barrier.hpp BarrierOfTwo "data race"
   [[rolling_at_least(p_.load_acquire(inbox(]] [[rolling_at_least(p_.load_relaxed(inbox(]])
 switchyard_mutant(barrier_epoch_not_advanced switchyard/device/barrier.hpp BarrierOfTwo "data race|assertion"
-  [[    p_.store_relaxed(&comm_.barrier_epochs[index_], epoch);]] [[]])
+  [[p_.store_relaxed(&comm_.barrier_epochs[index_], epoch);]] [[(void)epoch;]])
 switchyard_mutant(barrier_of_the_last_epoch switchyard/device/barrier.hpp BarrierOfTwo "data race|assertion"
   [[const BarrierResult result = wait_for_members(epoch);]] [[const BarrierResult result = wait_for_members(epoch - 1);]])
 switchyard_mutant(barrier_forgets_a_member switchyard/device/barrier.hpp BarrierOfThree "data race|assertion"
   [[      return member == comm_.lsa.num_ranks;]]
   [[      return member + 1 >= comm_.lsa.num_ranks;]])
+switchyard_mutant(node_let_go_before_the_others_came switchyard/device/barrier.hpp WorldBarriersBetweenUnevenNodes "data race|assertion"
+  [[let_go(meet([](int /*node*/, int local) { return local == 0; }))]] [[let_go(BarrierResult::kOk)]])
+switchyard_mutant(node_does_not_wait_to_be_let_go switchyard/device/barrier.hpp WorldBarriersBetweenUnevenNodes "data race|assertion"
+  [[return heard(first, epoch); });]] [[return heard(first, epoch - 1); });]])
+switchyard_mutant(verdict_after_the_release switchyard/device/barrier.hpp WorldBarriersBetweenUnevenNodes "data race"
+  [[      if (p_.lane() == 0) p_.write(verdict(rank), uint64_t(result) | uint64_t(missing_ + 1) << 32);
+      arrive(rank, epoch);]]
+  [[      arrive(rank, epoch);
+      p_.write(verdict(rank), uint64_t(result) | uint64_t(missing_ + 1) << 32);]])
 
 # --- descriptor rings ---
 

@@ -177,6 +177,9 @@ const std::vector<Scenario>& collective_scenarios() {
       meetings("AnnouncementsBetweenNodes", {.nodes = {1, 1}, .script = "aaaa"}),
       meetings("AnnouncementsBetweenNodesOnceInAWhile", {.nodes = {1, 1}, .script = "amasa"}),
       meetings("AnnouncementsBetweenUnevenNodes", {.nodes = {2, 1}, .script = "a"}),
+      meetings("WorldBarriersBetweenNodes", {.nodes = {1, 1}, .script = "wwww"}),
+      meetings("WorldBarriersBetweenUnevenNodes", {.nodes = {2, 1}, .script = "www"}),
+      meetings("WorldBarriersBetweenTwoPairs", {.nodes = {2, 2}, .script = "ww"}, kLong),
       meetings("MeetingsOfThreeTwice", {.nodes = {3}, .script = "ms"}, kLong),
       meetings("AnnouncementsBetweenUnevenNodesTwice", {.nodes = {2, 1}, .script = "aa"}, kLong),
   };

@@ -23,7 +23,7 @@ class Barrier {
     const uint64_t epoch = next_epoch();
     for (int member = 0; member < comm_.lsa.num_ranks; ++member) arrive(comm_.lsa.world_rank(member), epoch);
     const BarrierResult result = wait_for_members(epoch);
-    p_.store_relaxed(&comm_.barrier_epochs[index_], epoch);
+    advance_to(epoch);
     return result;
   }
 
@@ -35,15 +35,11 @@ class Barrier {
     });
   }
 
-  // Everybody: the node comes together, its first rank meets the other nodes' first ranks, the node is let go.
+  // Everybody: the node comes together, its first rank meets the other nodes' first ranks, and tells the node how that went.
   SWITCHYARD_DEVICE BarrierResult world() {
-    BarrierResult result = lsa();
+    const BarrierResult result = lsa();
     if (comm_.num_nodes == 1 || result != BarrierResult::kOk) return result;
-    if (comm_.lsa.rank == 0) {
-      result = meet([](int /*node*/, int local) { return local == 0; });
-    }
-    const BarrierResult released = lsa();
-    return result == BarrierResult::kOk ? released : result;
+    return comm_.lsa.rank == 0 ? let_go(meet([](int /*node*/, int local) { return local == 0; })) : await_release();
   }
 
   // After a barrier that failed: the rank that was waited for, or that the network does not reach.
@@ -51,6 +47,7 @@ class Barrier {
 
  private:
   SWITCHYARD_DEVICE uint64_t next_epoch() const { return p_.load_relaxed(&comm_.barrier_epochs[index_]) + 1; }
+  SWITCHYARD_DEVICE void advance_to(uint64_t epoch) { p_.store_relaxed(&comm_.barrier_epochs[index_], epoch); }
   SWITCHYARD_DEVICE uint64_t* inbox(int at_rank, int from) const {
     return comm_.resources.lsa_as<uint64_t>(comm_.barrier_offset(index_, from), at_rank);
   }
@@ -103,6 +100,30 @@ class Barrier {
   }
   SWITCHYARD_DEVICE uint64_t* num_met(int rank) const {
     return &comm_.barrier_epochs[comm_.num_barriers + index_ * comm_.world.num_ranks + rank];
+  }
+
+  // How the meeting of the first ranks went, beside the word that says that it is over: it is written again only when all have
+  // come to the next barrier.
+  SWITCHYARD_DEVICE uint64_t* verdict(int at_rank) const { return inbox(at_rank, comm_.lsa.world_rank(0)) + 1; }
+  SWITCHYARD_DEVICE BarrierResult let_go(BarrierResult result) {
+    const uint64_t epoch = next_epoch();
+    for (int member = 1; member < comm_.lsa.num_ranks; ++member) {
+      const int rank = comm_.lsa.world_rank(member);
+      if (p_.lane() == 0) p_.write(verdict(rank), uint64_t(result) | uint64_t(missing_ + 1) << 32);
+      arrive(rank, epoch);
+    }
+    advance_to(epoch);
+    return result;
+  }
+  SWITCHYARD_DEVICE BarrierResult await_release() {
+    const uint64_t epoch = next_epoch();
+    const int first = comm_.lsa.world_rank(0);
+    const BarrierResult result = wait(first, [&] { return heard(first, epoch); });
+    advance_to(epoch);
+    if (result != BarrierResult::kOk) return result;
+    const uint64_t told = p_.read(verdict(comm_.world.rank));
+    missing_ = int(told >> 32) - 1;
+    return BarrierResult(uint32_t(told));
   }
 
   SWITCHYARD_DEVICE BarrierResult wait_for_members(uint64_t epoch) {

@@ -56,7 +56,7 @@ struct DeviceComm {
   SWITCHYARD_HD uint64_t signal_offset(int context, int signal) const {
     return (uint64_t(context) * num_signals + signal) * sizeof(uint64_t);
   }
-  // One word per (barrier, member), each on its own cache line pair: neighbours poll them.
+  // One word per (barrier, member), with another behind it, each on its own cache line pair: neighbours poll them.
   SWITCHYARD_HD uint64_t barrier_offset(int barrier, int from_world_rank) const {
     const uint64_t signals = (signal_offset(num_contexts, 0) + 127) / 128 * 128;
     return signals + (uint64_t(barrier) * world.num_ranks + from_world_rank) * 128;

@@ -40,7 +40,7 @@ SWITCHYARD_DEVICE WaitEnd wait_for_peers(const P& p, Ready ready, Gone gone, uin
     if (is_gone) is_ready = ready();
     return is_ready || is_gone;
   };
-  wait_until(p, ended, timeout_ns, abort);
+  if (!wait_until(p, ended, timeout_ns, abort)) is_ready = ready();
   if (is_ready) return WaitEnd::kReady;
   if (is_gone) return WaitEnd::kPeerGone;
   return p.load_relaxed(abort) != 0 ? WaitEnd::kAborted : WaitEnd::kTimeout;
