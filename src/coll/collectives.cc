@@ -1,6 +1,7 @@
 #include "coll/collectives.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <vector>
 
 #include "base/checked.hpp"
@@ -121,8 +122,6 @@ Result<std::unique_ptr<Collectives>> Collectives::create(Communicator& comm, con
                                                         .num_signals = view.layout.num_signals(),
                                                         .num_counters = kNumBanks,
                                                         .num_barriers = 1}));
-  // In a collective everybody depends on everybody, through others too: a rank may wait for one that waits for the dead.
-  view.comm.abort = comm.health().incomplete_word();
   SWITCHYARD_ASSIGN(made->memory_, comm.runtime().allocate(view.layout.num_bytes()));
   SWITCHYARD_ASSIGN(made->window_, comm.register_window(made->memory_, view.layout.num_bytes()));
   view.window = comm.view(*made->window_);
@@ -135,6 +134,9 @@ Result<std::unique_ptr<Collectives>> Collectives::create(Communicator& comm, con
   auto* const ones = reinterpret_cast<float*>(view.sources + num_ranks);
   std::fill(ones, ones + num_ranks, 1.0f);
   view.ones = ones;
+  made->pairs_view_ = view;
+  // In a collective everybody depends on everybody, through others too: a rank may wait for one that waits for the dead.
+  view.comm.abort = comm.health().incomplete_word();
   return made;
 }
 
@@ -159,16 +161,19 @@ void Collectives::end(const Status& why) {
 }
 
 Status Collectives::describe(const char* name, const Failure& failure) const {
+  std::atomic_thread_fence(std::memory_order_acquire);  // pairs with the release in Health::raise()
   // An abort takes the network down, too.
   if (comm_.aborted()) return Status::remote(text(name, ": the communicator was aborted"));
   const std::string who = failure.rank < 0 ? "a rank of another node" : text("rank ", failure.rank);
   const std::string waited = text(name, ": rank ", comm_.rank(), " waited for ", who, " ", in_words(failure.waiting));
+  const std::string gone = who_is_gone(), beside = gone.empty() ? "" : "; " + gone;
   if (failure.status == GinStatus::kTimeout) {
-    return Status::remote(text(waited, " for more than ", view_.comm.timeout_ns / kMillisecond, " ms"));
+    return Status::remote(text(waited, " for more than ", view_.comm.timeout_ns / kMillisecond, " ms", beside));
   }
-  const std::string gone = who_is_gone();
-  if (!gone.empty()) return Status::remote(text(waited, ", but ", gone));
-  return Status::remote(text(waited, ", but the network does not reach it any more"));
+  if (failure.status == GinStatus::kFailed) {
+    return Status::remote(text(waited, ", but the network does not reach it any more", beside));
+  }
+  return Status::remote(text(waited, ", but ", gone));
 }
 
 // All of them: the one that was waited for may have left because of another.
@@ -188,16 +193,17 @@ Status Collectives::describe_disagreement(const char* name, int rank) const {
 
 // Kernel: Status(HostContext&); the Status is of what ends nothing, the context has what does. `what`: all that ranks must agree on.
 template <class Kernel>
-Status Collectives::post(const char* name, std::initializer_list<uint64_t> what, StreamRef stream, Kernel kernel) {
+Status Collectives::post(const View& view, const char* name, std::initializer_list<uint64_t> what, StreamRef stream,
+                         Kernel kernel) {
   SWITCHYARD_TRY(first_failure());
   if (comm_.aborted()) return Status::remote(text(name, ": the communicator was aborted"));
   SWITCHYARD_TRY(comm_.runtime().order_after(stream, last_stream_));
   SWITCHYARD_TRY(
-      static_cast<Stream*>(stream.handle)->post([this, name, about = digest(what), kernel = std::move(kernel)](Stream& self) mutable {
+      static_cast<Stream*>(stream.handle)->post([this, &view, name, about = digest(what), kernel = std::move(kernel)](Stream& self) mutable {
         if (const Status earlier = first_failure(); !earlier.ok()) return self.fail(earlier);
         set_failpoint_rank(comm_.rank());
         const HostPlatform platform;
-        HostContext context(platform, view_, about);
+        HostContext context(platform, view, about);
         const Status fault = kernel(context);
         const bool disagrees = context.disagrees() >= 0;
         if (disagrees && context.one_node()) {
@@ -226,7 +232,7 @@ Status Collectives::check(const void* in, const void* out, size_t num_elements, 
 
 Status Collectives::all_gather(const void* in, void* out, size_t num_elements, DType dtype, StreamRef stream) {
   SWITCHYARD_TRY(check(in, out, num_elements, dtype));
-  return post("all-gather", {kAllGather, num_elements, uint64_t(dtype)}, stream, [=](HostContext& c) {
+  return post(view_, "all-gather", {kAllGather, num_elements, uint64_t(dtype)}, stream, [=](HostContext& c) {
     coll::all_gather(c, static_cast<const char*>(in), static_cast<char*>(out), num_elements * dtype_bytes(dtype));
     return Status();
   });
@@ -237,7 +243,7 @@ Status Collectives::broadcast(const void* in, void* out, size_t num_elements, DT
     return Status::invalid_argument(text("root is ", root, ", allowed 0..", comm_.num_ranks() - 1));
   }
   SWITCHYARD_TRY(check(comm_.rank() == root ? in : out, out, num_elements, dtype));
-  return post("broadcast", {kBroadcast, num_elements, uint64_t(dtype), uint64_t(root)}, stream, [=](HostContext& c) {
+  return post(view_, "broadcast", {kBroadcast, num_elements, uint64_t(dtype), uint64_t(root)}, stream, [=](HostContext& c) {
     coll::broadcast(c, static_cast<const char*>(in), static_cast<char*>(out), num_elements * dtype_bytes(dtype), root);
     return Status();
   });
@@ -247,7 +253,7 @@ Status Collectives::all_reduce(const void* in, void* out, size_t num_elements, D
                                StreamRef stream) {
   SWITCHYARD_TRY(check(in, out, num_elements, dtype));
   SWITCHYARD_TRY(check_reduction(in, out, dtype, op));
-  return post("all-reduce", {kAllReduce, num_elements, uint64_t(dtype), uint64_t(op)}, stream, [=](HostContext& c) {
+  return post(view_, "all-reduce", {kAllReduce, num_elements, uint64_t(dtype), uint64_t(op)}, stream, [=](HostContext& c) {
     coll::all_reduce(c, static_cast<const char*>(in), static_cast<char*>(out), num_elements, {dtype, op, 1});
     return Status();
   });
@@ -257,7 +263,7 @@ Status Collectives::reduce_scatter(const void* in, void* out, size_t num_element
                                    StreamRef stream) {
   SWITCHYARD_TRY(check(in, out, num_elements, dtype));
   SWITCHYARD_TRY(check_reduction(in, out, dtype, op));
-  return post("reduce-scatter", {kReduceScatter, num_elements, uint64_t(dtype), uint64_t(op)}, stream, [=](HostContext& c) {
+  return post(view_, "reduce-scatter", {kReduceScatter, num_elements, uint64_t(dtype), uint64_t(op)}, stream, [=](HostContext& c) {
     coll::reduce_scatter(c, static_cast<const char*>(in), static_cast<char*>(out), num_elements, {dtype, op, 1});
     return Status();
   });
@@ -265,7 +271,7 @@ Status Collectives::reduce_scatter(const void* in, void* out, size_t num_element
 
 Status Collectives::all_to_all(const void* in, void* out, size_t num_elements, DType dtype, StreamRef stream) {
   SWITCHYARD_TRY(check(in, out, num_elements, dtype));
-  return post("all-to-all", {kAllToAll, num_elements, uint64_t(dtype)}, stream, [=](HostContext& c) {
+  return post(view_, "all-to-all", {kAllToAll, num_elements, uint64_t(dtype)}, stream, [=](HostContext& c) {
     const uint64_t num_bytes = num_elements * dtype_bytes(dtype);
     coll::all_to_all(c, static_cast<const char*>(in), static_cast<char*>(out), num_bytes, EvenPlan{num_bytes});
     return Status();
@@ -287,7 +293,7 @@ Status Collectives::all_to_all_v(const void* in, std::span<const Part> sent, voi
     return Status::invalid_argument(text("rank ", mine, " sends itself ", sent[mine].num_elements,
                                          " elements and expects ", received[mine].num_elements));
   }
-  return post("all-to-all-v", {kAllToAllV, uint64_t(dtype)}, stream, [=, tables = std::move(tables)](HostContext& c) {
+  return post(view_, "all-to-all-v", {kAllToAllV, uint64_t(dtype)}, stream, [=, tables = std::move(tables)](HostContext& c) {
     const bool ran = coll::all_to_all_v(c, static_cast<const char*>(in), static_cast<char*>(out), tables->sent.data(),
                                         tables->expected.data(), tables->told.data(), tables->heard.data());
     return ran ? disagreement(*tables, c.rank(), width) : Status();
@@ -317,7 +323,7 @@ Status Collectives::send_and_receive(std::span<const PairCall> calls, StreamRef 
   };
   std::stable_sort(transfers->begin(), transfers->end(),
                    [&](const Transfer& a, const Transfer& b) { return turn(a) < turn(b); });
-  return post("send/receive", {}, stream, [transfers = std::move(transfers)](HostContext& c) {
+  return post(pairs_view_, "send/receive", {}, stream, [transfers = std::move(transfers)](HostContext& c) {
     if (!PairTransfers<HostPlatform>(c, transfers->data(), int(transfers->size())).run()) return Status();
     for (const Transfer& transfer : *transfers) {
       if (transfer.is_send || transfer.num_coming == transfer.num_bytes) continue;

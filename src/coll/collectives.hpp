@@ -72,7 +72,7 @@ class Collectives {
   explicit Collectives(Communicator& comm) : comm_(comm) {}
   Status check(const void* in, const void* out, size_t num_elements, DType dtype) const;
   template <class Kernel>
-  Status post(const char* name, std::initializer_list<uint64_t> what, StreamRef stream, Kernel kernel);
+  Status post(const View& view, const char* name, std::initializer_list<uint64_t> what, StreamRef stream, Kernel kernel);
   Status describe_disagreement(const char* name, int rank) const;
   Status describe(const char* name, const Failure& failure) const;
   std::string who_is_gone() const;
@@ -83,7 +83,8 @@ class Collectives {
   void* memory_ = nullptr;  // of the window
   void* own_ = nullptr;     // words, sources and ones of the view
   Window* window_ = nullptr;
-  View view_{};
+  View view_{};        // of what all ranks take part in
+  View pairs_view_{};  // the same, but a rank that died is nobody's business but its peers'
 
   StreamRef last_stream_{};
   mutable std::mutex mutex_;  // guards failure_: streams set it, calls read it

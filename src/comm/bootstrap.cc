@@ -211,6 +211,12 @@ Status Bootstrap::check_present(std::span<const int> members) const {
   return first_gone(members);
 }
 
+Status Bootstrap::check_expected(int rank) const {
+  const std::lock_guard lock(mutex_);
+  const Status& gone = gone_[size_t(rank)];
+  return gone.ok() && !broken_.ok() ? Status::remote(text("rank ", rank, " is out of reach: ", broken_.message())) : gone;
+}
+
 void Bootstrap::set_event_handler(std::function<void(const BootstrapEvent&)> handler) {
   const std::lock_guard lock(handler_mutex_);
   handler_ = std::move(handler);

@@ -85,6 +85,8 @@ class Bootstrap {
   std::vector<int> dead_ranks() const;
   // Ok while exchanges among these ranks can work; else why not: aborted, or who died or left.
   Status check_present(std::span<const int> members) const;
+  // Ok, or why nothing is to be expected of that rank: it died or left, or nobody could tell.
+  Status check_expected(int rank) const;
 
   // Calls the handler once for each event, also for deaths before now, from the bootstrap's own thread or from this
   // call. The handler must not block and must not call set_event_handler(). After set_event_handler(nullptr) it is not

@@ -61,6 +61,7 @@ Communicator::Communicator(std::shared_ptr<Job> job, JobId job_id, uint64_t comm
       comm_id_(comm_id),
       members_(std::move(members)),
       rank_(rank),
+      has_left_(members_.size()),
       runtime_(runtime),
       options_(options),
       timeout_ns_(options.timeout_ns ? options.timeout_ns : env().timeout_ms * kMillisecond) {}
@@ -176,6 +177,7 @@ void Communicator::take_event(const BootstrapEvent& event) {
       return;
     case BootstrapEvent::Kind::kRankLeft:
       if (rank < 0) return;
+      has_left_[size_t(rank)] = true;
       if (net_ != nullptr) net_->forget(rank);
       mark_gone(rank);
       return;
@@ -211,7 +213,7 @@ void Communicator::take_coordinator_lost(const BootstrapEvent& event) {
   const Whereabouts& mine = whereabouts_[size_t(rank_)];
   for (int rank = 0; rank < num_ranks(); ++rank) {
     const Whereabouts& there = whereabouts_[size_t(rank)];
-    if (there.same_process(mine)) continue;
+    if (there.same_process(mine) || has_left_[size_t(rank)]) continue;
     const bool went_with_it = there.has_coordinator != 0;
     const bool out_of_reach = event.unreachable && !there.same_machine(mine);
     if (went_with_it || out_of_reach) take_as_gone(rank, event.message);
@@ -219,8 +221,8 @@ void Communicator::take_coordinator_lost(const BootstrapEvent& event) {
 }
 
 std::string Communicator::why_gone(int rank) const {
-  const Status present = job_->bootstrap().check_present(std::span(&members_[size_t(rank)], 1));
-  return present.ok() ? text("the process of rank ", rank, " is gone") : present.message();
+  const Status expected = job_->bootstrap().check_expected(members_[size_t(rank)]);
+  return expected.ok() ? text("the process of rank ", rank, " is gone") : expected.message();
 }
 
 uint64_t Communicator::subset_id(uint64_t purpose, std::span<const int> world_ranks) const {

@@ -155,6 +155,7 @@ class Communicator {
   uint64_t comm_id_;
   std::vector<int> members_;  // world ranks by rank
   int rank_;
+  std::vector<bool> has_left_;  // by rank, in order; only events touch it
   Runtime& runtime_;
   Options options_;
   uint64_t timeout_ns_;

@@ -74,8 +74,9 @@ void Health::watch(const std::vector<int>& ranks, std::vector<pollfd>& polled) n
   }
 }
 
-// Relaxed: the words carry no data; a kernel that sees one looks at the peer's last word once more (PeerContext::await_word).
-void Health::raise(int word) { std::atomic_ref<uint32_t>(words_[word]).store(1, std::memory_order_relaxed); }
+// The words carry no data, and are read relaxed: a kernel that sees one looks at the peer's last word once more
+// (PeerContext::await_word). Release: who has seen that a rank is missing, and looks for it behind a fence, finds it.
+void Health::raise(int word) { std::atomic_ref<uint32_t>(words_[word]).store(1, std::memory_order_release); }
 bool Health::raised(int word) const { return std::atomic_ref<uint32_t>(words_[word]).load(std::memory_order_relaxed) != 0; }
 
 void Health::mark_gone(int rank) { raise(rank); }

@@ -221,6 +221,37 @@ TEST(CollectiveErrors, ARankThatIsGoneIsNamedAtOnce) {
   EXPECT_NE(status.message().find("waited for rank 1"), std::string::npos) << status.message();
 }
 
+// Rank 0 waits for rank 1, which lives and may be waiting for the dead itself.
+TEST(CollectiveErrors, ADeathEndsWaitsForTheLivingToo) {
+  for (const Nodes& nodes : {Nodes{"", {0, 0, 0}}, Nodes{"", {0, 1, 2}}}) {
+    CollRanks ranks(nodes, kSmallStage, {.timeout_ns = 60 * kSecond});
+    float value = 1;
+    expect_posted(ranks[0].all_reduce(&value, &value, 1, DType::kFloat32, ReduceOp::kSum, ranks.stream_ref(0)));
+    ranks.comm(0).health().mark_dead(2);
+    const uint64_t begin = now_ns();
+    const Status status = ranks.finish(0);
+    EXPECT_LT(now_ns() - begin, 2 * kSecond);
+    EXPECT_EQ(status.code(), Code::kRemoteError);
+    EXPECT_EQ(status.message().find("all-reduce: rank 0 waited for rank 1"), 0u) << status.message();
+    EXPECT_NE(status.message().find("but the process of rank 2 is gone"), std::string::npos) << status.message();
+  }
+}
+
+// A death is the business of those who send to the dead or expect something of it.
+TEST(CollectiveErrors, SendsBetweenTheLivingGoOn) {
+  CollRanks ranks(Nodes{"", {0, 0, 0}});
+  for (int rank = 0; rank < 2; ++rank) ranks.comm(rank).health().mark_dead(2);
+  std::vector<int> sent(9, 7), received(9);
+  const std::vector<coll::PairCall> to_1{{true, 1, sent.data(), sent.size(), DType::kInt32}},
+      from_0{{false, 0, received.data(), received.size(), DType::kInt32}};
+  expect_posted(ranks[1].send_and_receive(from_0, ranks.stream_ref(1)));
+  EXPECT_FALSE(ranks.stream(1).synchronize(Deadline::after_ns(50 * kMillisecond)).ok()) << "it waits";
+  expect_posted(ranks[0].send_and_receive(to_1, ranks.stream_ref(0)));
+  ranks.expect_finished(0);
+  ranks.expect_finished(1);
+  EXPECT_EQ(received, sent);
+}
+
 TEST(CollectiveErrors, AbortEndsEveryWaitAndRefusesWhatFollows) {
   for (const Nodes& nodes : {Nodes{"", {0, 0}}, Nodes{"", {0, 1}}, Nodes{"", {0, 1}, "ofi"}}) {
     CollRanks ranks(nodes, kSmallStage, {.timeout_ns = 60 * kSecond});

@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "coll/coll_rank.hpp"
+#include "comm/coordinator.hpp"
 
 namespace switchyard::testing {
 namespace {
@@ -47,6 +48,17 @@ std::string until_failure(const RankProcess& self) {
   return fault;
 }
 
+// As where programs are started by others: the coordinator is in rank 0's process.
+std::string until_failure_with_a_coordinator(const RankProcess& self) {
+  const auto meeting = Communicator::create(self.id, self.rank, self.num_ranks, {});
+  if (!meeting.ok()) return meeting.status().to_string();
+  UniqueId id{};
+  if (self.rank == 0) id = create_unique_id().value();
+  RankProcess in_job = self;
+  in_job.id = meeting.value()->exchange(id).value()[0];
+  return until_failure(in_job);
+}
+
 struct Job {
   const char* name;
   const char* net;
@@ -55,6 +67,18 @@ struct Job {
 
 class CollectiveProcesses : public ::testing::TestWithParam<Job> {
  protected:
+  static void kill_and_expect_its_name(ProcessRanks& ranks, int victim) {
+    const Deadline deadline = Deadline::after_ns(30 * kSecond);
+    for (int rank = 0; rank < ranks.size(); ++rank) ASSERT_TRUE(ranks.wait_for_output(rank, "running", deadline));
+    ranks.send(victim, SIGKILL);
+    for (int rank = 0; rank < ranks.size(); ++rank) {
+      if (rank == victim) continue;
+      ASSERT_TRUE(ranks.wait_for_exit(rank, deadline)) << "rank " << rank << " hangs";
+      const std::string& output = ranks.output(rank);
+      EXPECT_NE(output.find("remote error"), std::string::npos) << output;
+      EXPECT_NE(output.find(text("rank ", victim)), std::string::npos) << output;
+    }
+  }
   static Result<std::unique_ptr<ProcessRanks>> start(const std::string& body) {
     std::vector<std::string> arguments{GetParam().net};
     arguments.insert(arguments.end(), GetParam().nodes.begin(), GetParam().nodes.end());
@@ -71,18 +95,14 @@ TEST_P(CollectiveProcesses, GiveWhatPlainLoopsGive) {
 TEST_P(CollectiveProcesses, NameTheOneThatWasKilled) {
   auto ranks = start("until_failure");
   ASSERT_TRUE(ranks.ok()) << ranks.status().to_string();
-  const int victim = ranks.value()->size() - 1;
-  const Deadline deadline = Deadline::after_ns(30 * kSecond);
-  for (int rank = 0; rank <= victim; ++rank) ASSERT_TRUE(ranks.value()->wait_for_output(rank, "running", deadline));
-  ranks.value()->send(victim, SIGKILL);
-  for (int rank = 0; rank < victim; ++rank) {
-    ASSERT_TRUE(ranks.value()->wait_for_exit(rank, deadline)) << "rank " << rank << " hangs";
-    const std::string& output = ranks.value()->output(rank);
-    EXPECT_NE(output.find("remote error"), std::string::npos) << output;
-    EXPECT_NE(output.find(text("rank ", victim)), std::string::npos) << output;
-  }
+  kill_and_expect_its_name(*ranks.value(), ranks.value()->size() - 1);
 }
 
+TEST_P(CollectiveProcesses, NameTheOneThatTookTheCoordinatorWithIt) {
+  auto ranks = start("until_failure_with_a_coordinator");
+  ASSERT_TRUE(ranks.ok()) << ranks.status().to_string();
+  kill_and_expect_its_name(*ranks.value(), 0);
+}
 INSTANTIATE_TEST_SUITE_P(Jobs, CollectiveProcesses,
                          ::testing::Values(Job{"one_node", "mem", {"0", "0", "0", "0"}},
                                            Job{"two_nodes_mem", "mem", {"0", "0", "1"}},
@@ -94,5 +114,6 @@ INSTANTIATE_TEST_SUITE_P(Jobs, CollectiveProcesses,
 
 int main(int argc, char** argv) {
   using namespace switchyard::testing;
-  return process_ranks_main(argc, argv, {{"rounds", rounds}, {"until_failure", until_failure}});
+  return process_ranks_main(argc, argv, {{"rounds", rounds}, {"until_failure", until_failure},
+                                          {"until_failure_with_a_coordinator", until_failure_with_a_coordinator}});
 }

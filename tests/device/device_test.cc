@@ -1,6 +1,7 @@
 // The device API on the host platform: barriers, puts with signals, multimem, over one node and several pretended ones.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstring>
 
 #include "platform/host/wait.hpp"
@@ -194,6 +195,28 @@ TEST(DeviceApiWaits, AWorldBarrierFailsForTheWholeNode) {
       }
     });
   }
+}
+
+// A rank whose time is up in one barrier is not let through the next before all have come.
+TEST(DeviceApiWaits, AWorldBarrierThatFailedLeavesNobodyAStepBehind) {
+  ThreadRanks ranks(4, {.timeout_ns = kSecond}, {0, 0, 0, 1});
+  std::atomic<bool> last_has_come{false};
+  ranks.on_all([&](int rank) {
+    auto device = ranks.comm(rank).create_device_comm({.num_barriers = 1});
+    ASSERT_TRUE(device.ok()) << device.status().to_string();
+    const HostPlatform p;
+    Barrier<HostPlatform> barrier(p, *device, 0);
+    ASSERT_EQ(barrier.world(), BarrierResult::kOk);
+    ASSERT_TRUE(ranks.comm(rank).barrier().ok());
+    const auto sleep = [](int num_ms) { wait_until([] { return false; }, Deadline::after_ns(uint64_t(num_ms) * kMillisecond)); };
+    constexpr int kBeforeFirst[] = {1000, 0, 1600, 1000}, kBeforeSecond[] = {0, 400, 0, 700};
+    sleep(kBeforeFirst[rank]);
+    (void)barrier.world();  // for rank 1 the time is up before rank 2 comes, for the others it is not
+    sleep(kBeforeSecond[rank]);
+    if (rank == 3) last_has_come = true;
+    const bool passes = barrier.world() == BarrierResult::kOk;
+    EXPECT_TRUE(!passes || last_has_come) << rank;
+  });
 }
 
 TEST(DeviceApiOneNode, MultimemStoresToAllAndAddsUpInRankOrder) {

@@ -92,7 +92,7 @@ TEST_P(StopOutside, EndsTheOthersCallsInTime) {
 INSTANTIATE_TEST_SUITE_P(All, StopOutside, ::testing::ValuesIn(all_stops()),
                          [](const auto& stop) { return stop.param.name_of_test(stop.index); });
 
-TEST(StopList, CoversEveryFailpointTogetherWithStopsInOperations) {
+TEST(StopList, CoversEveryFailpointOfOneNodeTogetherWithStopsInOperations) {
   std::set<std::string> covered;
   for (const Fate& stop : all_stops()) covered.insert(stop.place.name);
   for (const FailpointPlace& place : all_failpoints()) {

@@ -35,10 +35,15 @@ class Barrier {
     });
   }
 
-  // Everybody: the node comes together, its first rank meets the other nodes' first ranks, and tells the node how that went.
+  // Everybody: the node comes together, its first rank meets the other nodes' first ranks, and tells the node how that went, and
+  // who was missing. Ranks whose time is up before they are told name the one they waited for.
   SWITCHYARD_DEVICE BarrierResult world() {
     const BarrierResult result = lsa();
-    if (comm_.num_nodes == 1 || result != BarrierResult::kOk) return result;
+    if (comm_.num_nodes == 1) return result;
+    if (result != BarrierResult::kOk) {
+      advance_to(next_epoch());  // two a call, however it ends: nobody takes one step of another for the other
+      return result;
+    }
     return comm_.lsa.rank == 0 ? let_go(meet([](int /*node*/, int local) { return local == 0; })) : await_release();
   }
 
@@ -102,8 +107,8 @@ class Barrier {
     return &comm_.barrier_epochs[comm_.num_barriers + index_ * comm_.world.num_ranks + rank];
   }
 
-  // How the meeting of the first ranks went, beside the word that says that it is over: it is written again only when all have
-  // come to the next barrier.
+  // How the meeting of the first ranks went, beside the word that says that it is over: it is written again only when the whole node
+  // has come to the next barrier, and so has read it.
   SWITCHYARD_DEVICE uint64_t* verdict(int at_rank) const { return inbox(at_rank, comm_.lsa.world_rank(0)) + 1; }
   SWITCHYARD_DEVICE BarrierResult let_go(BarrierResult result) {
     const uint64_t epoch = next_epoch();
