@@ -21,12 +21,18 @@ constexpr uint64_t kTimeoutNs = 800 * kMillisecond;
 // of it later still. Less than a second time limit, so that a call that waits twice is found out.
 constexpr uint64_t kAllowanceNs = 700 * kMillisecond;
 
+// Stops that others need not hear of from the victim's own silence: between nodes, and from pair to pair, a rank may wait for one
+// that waits for the victim, and names that one (docs/collectives.md).
+bool may_be_named_by_another(const FailpointPlace& place) {
+  return only_between_nodes(place) || place.starts_with("coll.pair.");
+}
+
 // Each place once, without masks where that can be; what else varies goes round. All when soaking.
 std::vector<Fate> all_stops() {
   std::vector<Fate> stops;
   size_t turn = 0;
   for (const FailpointPlace& place : all_failpoints()) {
-    if (in_an_operation(place) || only_between_nodes(place)) continue;
+    if (in_an_operation(place) || may_be_named_by_another(place)) continue;
     std::vector<Fate> chosen = soaking() ? all_fates(place) : one_fate(place, /*masks=*/false, turn);
     if (chosen.empty()) chosen = one_fate(place, /*masks=*/true, turn);
     ++turn;
@@ -92,14 +98,14 @@ TEST_P(StopOutside, EndsTheOthersCallsInTime) {
 INSTANTIATE_TEST_SUITE_P(All, StopOutside, ::testing::ValuesIn(all_stops()),
                          [](const auto& stop) { return stop.param.name_of_test(stop.index); });
 
-TEST(StopList, CoversEveryFailpointOfOneNodeTogetherWithStopsInOperations) {
+TEST(StopList, CoversEveryOtherFailpointTogetherWithStopsInOperations) {
   std::set<std::string> covered;
   for (const Fate& stop : all_stops()) covered.insert(stop.place.name);
   for (const FailpointPlace& place : all_failpoints()) {
-    if (in_an_operation(place) || only_between_nodes(place)) continue;
+    if (in_an_operation(place) || may_be_named_by_another(place)) continue;
     EXPECT_TRUE(covered.contains(place.name)) << place.name;
   }
-  EXPECT_GE(covered.size(), 40u);
+  EXPECT_GE(covered.size(), 38u);
 }
 
 }  // namespace
