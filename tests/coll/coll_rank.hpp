@@ -55,8 +55,8 @@ class CollRank {
   std::unique_ptr<Communicator> own_comm_;  // of join()
   Communicator* comm_ = nullptr;
   std::unique_ptr<coll::Collectives> collectives_;
-  std::unique_ptr<Stream> stream_;
   Outputs out_;  // of the last run()
+  std::unique_ptr<Stream> stream_;  // last: nothing runs any more when the rest goes
 };
 
 }  // namespace switchyard::testing

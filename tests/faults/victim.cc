@@ -33,11 +33,11 @@ bool needs_copies(const FailpointPlace& place) { return place.starts_with("ht.co
 bool allows_windows(const FailpointPlace& place) {
   return place.starts_with("ll.") || place.starts_with("ht.") || place.starts_with("ep.") || place.starts_with("mask.");
 }
+bool is_collective(const FailpointPlace& place) { return place.starts_with("coll."); }
 bool comes_again(const FailpointPlace& place) {
   return place.starts_with("ll.d") || place.starts_with("ll.c") || place.starts_with("ht.") ||
-         place.starts_with("coll.") || place.starts_with("window.");
+         is_collective(place) || place.starts_with("window.");
 }
-bool is_collective(const FailpointPlace& place) { return place.starts_with("coll."); }
 
 // Alone on its node where there are two.
 constexpr int kLonely = 2;

@@ -108,7 +108,7 @@ class Barrier {
   }
 
   // How the meeting of the first ranks went, beside the word that says that it is over: it is written again only when the whole node
-  // has come to the next barrier, and so has read it.
+  // has come to the next barrier, and so is through with this one.
   SWITCHYARD_DEVICE uint64_t* verdict(int at_rank) const { return inbox(at_rank, comm_.lsa.world_rank(0)) + 1; }
   SWITCHYARD_DEVICE BarrierResult let_go(BarrierResult result) {
     const uint64_t epoch = next_epoch();
