@@ -40,7 +40,9 @@ Status OfiEndpoint::meet(Deadline deadline) {
   std::vector<RailOffer> mine;
   for (const Rail& rail : rails_) {
     SWITCHYARD_ASSIGN(const OfiFabric::Name name, rail.fabric.name());
-    mine.push_back({name, std::min(env().net_data_bytes, uint64_t{rail.fabric.info->domain_attr->cq_data_size})});
+    const fi_info& info = *rail.fabric.info;
+    mine.push_back({name, std::min(env().net_data_bytes, uint64_t{info.domain_attr->cq_data_size}), info.ep_attr->protocol,
+                    info.ep_attr->protocol_version});
   }
   SWITCHYARD_ASSIGN(const std::vector<std::vector<RailOffer>> offers,
                     bootstrap_.exchange_lists<RailOffer>(comm_id_, members_, mine, deadline));
@@ -52,8 +54,14 @@ Status OfiEndpoint::meet(Deadline deadline) {
         fewest->size(), ": rank ", fewest - offers.begin(), " names no more");
     rails_.erase(rails_.begin() + int64_t(fewest->size()), rails_.end());
   }
-  for (const std::vector<RailOffer>& peer : offers) {
-    for (const RailOffer& offer : peer) data_carries_signals_ &= offer.num_data_bytes >= sizeof(uint64_t);
+  for (size_t rank = 0; rank < offers.size(); ++rank) {
+    for (size_t rail = 0; rail < rails_.size(); ++rail) {
+      data_carries_signals_ &= offers[rank][rail].num_data_bytes >= sizeof(uint64_t);
+      if (mine[rail].understands(offers[rank][rail])) continue;
+      return Status::invalid_usage(text("rank ", rank, "'s libfabric speaks another protocol than rank ", rank_,
+                                        "'s; do all ranks have one libfabric, one SWITCHYARD_NET and one "
+                                        "FI_OFI_RXM_ENABLE_PASSTHRU?"));
+    }
   }
   if (rails_.size() == 1 && rails_[0].fabric.keeps_order()) delivery_ = 0;
   std::vector<Interface> interfaces;

@@ -3,6 +3,9 @@
 #include <rdma/fi_cm.h>
 
 #include <cstring>
+#include <string_view>
+
+#include "base/log.hpp"
 
 namespace switchyard {
 namespace {
@@ -48,6 +51,11 @@ Status check_fit(const fi_info& info) {
   return {};
 }
 
+// As OfiLibrary::load() sees to it that it is not.
+bool is_tcp_under_rxm(const fi_info& info) {
+  return info.ep_attr->protocol == FI_PROTO_RXM && std::string_view(info.fabric_attr->prov_name).starts_with("tcp");
+}
+
 // The provider's offer for this interface.
 Result<InfoPtr> find_provider(const std::string& provider, const Interface& interface) {
   const OfiLibrary& library = OfiLibrary::get();
@@ -58,6 +66,7 @@ Result<InfoPtr> find_provider(const std::string& provider, const Interface& inte
   hints->mode = FI_CONTEXT | FI_CONTEXT2;
   hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
   hints->domain_attr->threading = FI_THREAD_DOMAIN;
+  hints->domain_attr->data_progress = FI_PROGRESS_MANUAL;  // ours is enough; tcp would start a thread of its own
   hints->fabric_attr->prov_name = strdup(provider.c_str());
   hints->addr_format = FI_SOCKADDR_IN;
   fi_info* found = nullptr;
@@ -89,6 +98,10 @@ Result<OfiFabric> OfiFabric::open(const std::string& name, const Interface& inte
   self.interface = interface;
   SWITCHYARD_ASSIGN(self.info, find_provider(provider_of(name), interface));
   SWITCHYARD_TRY(check_fit(*self.info));
+  if (is_tcp_under_rxm(*self.info)) {
+    log(LogLevel::kWarn, "libfabric's rxm does not hand everything on to tcp: FI_OFI_RXM_ENABLE_PASSTHRU says so, or libfabric "
+        "was in use before; libfabric 1.17 may then crash if a communicator goes while a peer still writes");
+  }
   SWITCHYARD_TRY(open_object("fi_fabric", self.fabric, OfiLibrary::get().fabric, self.info->fabric_attr));
   SWITCHYARD_TRY(open_object("fi_domain", self.domain, &fi_domain, self.fabric.get(), self.info.get()));
   fi_av_attr av{};

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
 
 namespace switchyard {
@@ -33,6 +34,9 @@ bool same_handler(const struct sigaction& a, const struct sigaction& b) {
 
 Status OfiLibrary::load() {
   if (g_loaded.load(std::memory_order_acquire) != nullptr) return {};
+  // Let rxm hand everything on to tcp. With a protocol of its own it takes every failure for one of its own operations, and
+  // crashes when a peer's write ends half received (libfabric 1.17). There is no call for it; what the user says counts.
+  setenv("FI_OFI_RXM_ENABLE_PASSTHRU", "1", 0);  // NOLINT(concurrency-mt-unsafe): once, as libfabric reads it only once
   void* const library = dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) {
     return Status::invalid_usage(text("network 'ofi' needs libfabric: ", dlerror(), "; apt-get install libfabric1"));

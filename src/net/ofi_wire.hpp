@@ -46,6 +46,12 @@ static_assert(sizeof(SignalMessage) == 32);
 struct RailOffer {
   OfiFabric::Name name;
   uint64_t num_data_bytes;  // of completion data that it carries
+  uint32_t protocol;        // of the provider: who speaks another does not understand it
+  uint32_t protocol_version;
+
+  bool understands(const RailOffer& peer) const {
+    return protocol == peer.protocol && protocol_version == peer.protocol_version;
+  }
 };
 
 // Where a region is on one rail, as its owner tells the others.

@@ -270,6 +270,37 @@ TEST_P(Endpoint, AbortEndsItAtOnce) {
   });
 }
 
+// Who has had enough need not wait for those who still write to it: one write after the other is under way when it goes.
+class EndpointGone : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(All, EndpointGone, ::testing::Values("ofi", "ofi:net"),
+                         [](const auto& net) { return std::string(net.param) == "ofi" ? "ofi" : "ofi_net"; });
+
+TEST_P(EndpointGone, AnEndpointMayGoInTheMiddleOfAWriteToIt) {
+  constexpr size_t kBytes = 64u << 20;
+  ThreadRanks ranks(2, {.net = GetParam()}, {0, 1});
+  std::atomic<bool> has_gone = false;
+  ranks.on_all([&](int rank) {
+    NetRank self(ranks.comm(rank), kBytes);
+    std::memset(self.data(), rank == 0 ? 1 : 0, kBytes);
+    ASSERT_TRUE(self.comm.barrier().ok());
+    const Deadline deadline = Deadline::after_ns(30 * kSecond);
+    if (rank == 1) {
+      const std::atomic_ref first(self.data()[0]);
+      EXPECT_EQ(wait_until([&] { return self.net.progress(), first.load() == 1; }, deadline), WaitResult::kReady);
+      ranks.leave(rank);
+      has_gone = true;
+      return;
+    }
+    const auto write_on = [&] {
+      self.net.put(self.put_of(0, 0, kBytes));  // as far as there is room
+      self.net.progress();
+      return has_gone.load();
+    };
+    EXPECT_EQ(wait_until(write_on, deadline), WaitResult::kReady);
+    EXPECT_NE(self.flush(), NetPost::kBusy) << "nobody waits for what was on its way to it";
+  });
+}
+
 TEST(NetChoice, RefusesByNameWhatDoesNotExistOrIsUnfit) {
   const std::pair<const char*, const char*> reasons[] = {{"carrier-pigeon", "carrier-pigeon"},
                                                          {"ofi:carrier-pigeon", "'carrier-pigeon'"},

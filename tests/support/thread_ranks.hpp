@@ -58,6 +58,9 @@ class ThreadRanks {
   Stream& stream(int rank) { return *streams_[size_t(rank)]; }
   StreamRef stream_ref(int rank) { return {streams_[size_t(rank)].get()}; }
 
+  // That rank's communicator goes before the others'.
+  void leave(int rank) { comms_[size_t(rank)].reset(); }
+
   // Runs body(rank) on a thread per rank and waits for all.
   void on_all(const std::function<void(int)>& body) {
     std::vector<std::thread> threads;
