@@ -144,10 +144,10 @@ Collectives::~Collectives() {
   const auto warn = [](const Status& status) {
     if (!status.ok()) log(LogLevel::kWarn, "while collectives end: ", status.to_string());
   };
+  const bool peers_are_done = window_ != nullptr && first_failure().ok();
   if (window_ != nullptr) warn(comm_.deregister_window(window_));
-  for (void* memory : {memory_, own_}) {
-    if (memory != nullptr) warn(comm_.runtime().free(memory));
-  }
+  if (memory_ != nullptr) warn(peers_are_done ? comm_.runtime().free(memory_) : comm_.free_after_network(memory_));
+  if (own_ != nullptr) warn(comm_.runtime().free(own_));
 }
 
 Status Collectives::first_failure() const {

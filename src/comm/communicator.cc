@@ -6,6 +6,7 @@
 
 #include "base/env.hpp"
 #include "base/failpoint.hpp"
+#include "base/guarded.hpp"
 #include "base/log.hpp"
 #include "comm/coordinator.hpp"
 #include "platform/host/pin.hpp"
@@ -271,13 +272,19 @@ Result<Window*> Communicator::register_window(void* memory, size_t num_bytes) {
   const TraceSpan span(trace(), TracePhase::kWindow, kNoTracePeer, num_windows_ + 1, num_bytes);
   Window::Context context = window_context();
   context.table = window_table_;
+  make_room();
   SWITCHYARD_ASSIGN(std::unique_ptr<Window> window,
                     Window::create(context, ++num_windows_, memory, num_bytes, deadline()));
-  {
-    const std::lock_guard lock(mutex_);
-    if (windows_.size() == windows_.capacity()) windows_.reserve(2 * windows_.size() + 1);
+  const Status registered = guarded([&]() -> Status {
+    if (net_ != nullptr) SWITCHYARD_TRY(net_->register_region(window->id(), memory, num_bytes, deadline()));
+    SWITCHYARD_FAILPOINT_TRY("window.after_registration");
+    return {};
+  });
+  if (!registered.ok()) {
+    // Others may have been told that all is well, and write.
+    if (net_ != nullptr) net_->deregister_region(window->id());
+    return registered;
   }
-  if (net_ != nullptr) SWITCHYARD_TRY(net_->register_region(window->id(), memory, num_bytes, deadline()));
   const std::lock_guard lock(mutex_);
   windows_.push_back(std::move(window));
   return windows_.back().get();
@@ -303,6 +310,25 @@ Status Communicator::deregister_window(Window* window) {
   if (net_ != nullptr) net_->deregister_region(window->id());
   windows_.erase(found);
   return {};
+}
+
+// For one more window, and for the memory of all of them should it have to stay: that is when memory may be short.
+void Communicator::make_room() {
+  const std::lock_guard lock(mutex_);
+  if (windows_.size() == windows_.capacity()) windows_.reserve(2 * windows_.size() + 1);
+  if (const size_t needed = owned_.size() + windows_.size() + 1; owned_.capacity() < needed) owned_.reserve(2 * needed);
+}
+
+Status Communicator::free_after_network(void* memory) {
+  {
+    const std::lock_guard lock(mutex_);
+    // No room: make_room() found none, so the network never knew of it.
+    if (net_ != nullptr && owned_.size() < owned_.capacity()) {
+      owned_.push_back(memory);
+      return {};
+    }
+  }
+  return runtime_.free(memory);
 }
 
 Window* Communicator::find_window(const void* handle) const {

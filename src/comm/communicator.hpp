@@ -120,6 +120,9 @@ class Communicator {
   Result<Window*> register_window(void* memory, size_t num_bytes);
   // Local; peers must be done with it, and so must be what this rank has enqueued. ERRORS  a window this communicator does not have.
   Status deregister_window(Window* window);
+  // Of a window that is gone, or never came to be, while a peer may be in the middle of a write to it: given back when the
+  // network can't reach it any more, with this communicator; at once where there is no network.
+  Status free_after_network(void* memory);
   Window* find_window(const void* handle) const;
   // Of all windows, for kernels.
   const WindowTable& window_table() const { return window_table_; }
@@ -146,6 +149,7 @@ class Communicator {
 
   uint64_t subset_id(uint64_t purpose, std::span<const int> world_ranks) const;
   void take_event(const BootstrapEvent& event);
+  void make_room();
   void mark_gone(int rank);
   void take_as_gone(int rank, const std::string& why);
   void take_coordinator_lost(const BootstrapEvent& event);
@@ -166,7 +170,7 @@ class Communicator {
   std::unique_ptr<Proxy> proxy_;  // uses net_
   DirectNet direct_net_;
   NetPath net_path_;              // only where ranks span nodes
-  std::vector<void*> owned_;          // memory behind device communicators
+  std::vector<void*> owned_;          // goes after the network
   std::unique_ptr<Health> health_;
   uint64_t num_splits_ = 0;
   uint32_t num_windows_ = 0;  // ever registered: ids are never used twice

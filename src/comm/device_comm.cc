@@ -82,8 +82,9 @@ WindowView Communicator::view(const Window& window) const {
 }
 
 Result<void*> Communicator::allocate_owned(size_t num_bytes) {
-  owned_.reserve(owned_.size() + 1);
+  make_room();
   SWITCHYARD_ASSIGN(void* memory, runtime_.allocate(num_bytes));
+  const std::lock_guard lock(mutex_);
   owned_.push_back(memory);
   return memory;
 }

@@ -108,13 +108,16 @@ SymmetricMemory::SymmetricMemory(const Comm& comm, size_t num_bytes)
     return {};
   });
   if (registered.ok()) return;
-  if (const Status freed = comm_->runtime().free(data_); !freed.ok()) log(LogLevel::kWarn, freed.to_string());
+  if (const Status freed = comm_->free_after_network(data_); !freed.ok()) log(LogLevel::kWarn, freed.to_string());
   throw Error(registered);
 }
 
 SymmetricMemory::~SymmetricMemory() {
   if (window_ == nullptr) return;
-  for (const Status& status : {comm_->deregister_window(window_), comm_->runtime().free(data_)}) {
+  const Status gone = comm_->deregister_window(window_);
+  // After a failure nobody knows whether the others are done with it.
+  const Status freed = comm_->async_error().ok() ? comm_->runtime().free(data_) : comm_->free_after_network(data_);
+  for (const Status& status : {gone, freed}) {
     if (!status.ok()) log(LogLevel::kWarn, status.to_string());
   }
 }

@@ -140,17 +140,17 @@ Result<Group::Shared> Group::share(size_t num_bytes) {
     return {};
   });
   if (!registered.ok()) {
-    if (const Status freed = comm_.runtime().free(shared.memory); !freed.ok()) log(LogLevel::kWarn, freed.to_string());
+    if (const Status freed = comm_.free_after_network(shared.memory); !freed.ok()) log(LogLevel::kWarn, freed.to_string());
     return registered;
   }
   shared_.push_back(shared);
   return shared;
 }
 
-Status Group::unshare(const Shared& shared) {
+Status Group::unshare(const Shared& shared, bool peers_are_done) {
   std::erase_if(shared_, [&](const Shared& known) { return known.memory == shared.memory; });
   SWITCHYARD_TRY(comm_.deregister_window(shared.window));
-  return comm_.runtime().free(shared.memory);
+  return peers_are_done ? comm_.runtime().free(shared.memory) : comm_.free_after_network(shared.memory);
 }
 
 Result<char*> Group::carve(size_t num_bytes) {
@@ -176,8 +176,13 @@ Status Group::close() {
     if (const Status done = comm_.runtime().synchronize(stream, drained()); failure_.ok()) note(done);
   }
   // Peers may still read this rank's windows: leave together, unless somebody can't come any more.
-  if (report_ != nullptr && health().ok() && !any_peer_failed()) note(guarded([&] { return comm_.barrier(); }));
-  while (!shared_.empty()) note(unshare(shared_.back()));
+  bool have_met = false;
+  if (report_ != nullptr && health().ok() && !any_peer_failed()) {
+    const Status met = guarded([&] { return comm_.barrier(); });
+    have_met = met.ok();
+    note(met);
+  }
+  while (!shared_.empty()) note(unshare(shared_.back(), have_met));
   for (void* memory : retired_) allocator_.free(memory);
   for (void* memory : carved_) allocator_.free(memory);
   if (report_ != nullptr) note(comm_.runtime().free_shared(report_));

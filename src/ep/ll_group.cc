@@ -88,7 +88,7 @@ Status LlGroup::make_payload(uint64_t inbox_block_bytes, uint64_t outbox_block_b
   SWITCHYARD_FAILPOINT_TRY("group.before_payload");
   SWITCHYARD_ASSIGN(const Shared payload, share(layout.payload_bytes()));
   // Every rank is through with the old window: registration ended in a barrier, and each synchronised before it.
-  if (payload_.window != nullptr) SWITCHYARD_TRY(unshare(payload_));
+  if (payload_.window != nullptr) SWITCHYARD_TRY(unshare(payload_, true));
   payload_ = payload;
   view_.layout = layout;
   view_.payload = payload_.window->bases();

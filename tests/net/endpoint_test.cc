@@ -1,9 +1,11 @@
 // What every network plugin promises, tried on each, with decorators and without: two ranks on two pretended nodes, and
 // what they put where.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <cstring>
 
+#include "base/failpoint.hpp"
 #include "net/net_rank.hpp"
 
 namespace switchyard::testing {
@@ -299,6 +301,59 @@ TEST_P(EndpointGone, AnEndpointMayGoInTheMiddleOfAWriteToIt) {
     EXPECT_EQ(wait_until(write_on, deadline), WaitResult::kReady);
     EXPECT_NE(self.flush(), NetPost::kBusy) << "nobody waits for what was on its way to it";
   });
+}
+
+// One rank is told that a window can be used, and another that it can't: nothing is written to what that one takes back.
+TEST_P(EndpointGone, AWindowThatFailsAtOneRankIsNotWrittenToThere) {
+  constexpr size_t kBytes = 4096;
+  ThreadRanks ranks(2, {.net = GetParam()}, {0, 1});
+  ranks.on_all([&](int rank) {
+    set_failpoint_rank(rank);
+    NetRank self(ranks.comm(rank));
+    ASSERT_TRUE(self.comm.barrier().ok());  // both have their windows
+    EXPECT_TRUE(rank != 0 || set_failpoint("window.after_registration", "error#0").ok());
+    auto* const memory = static_cast<uint8_t*>(self.comm.runtime().allocate(kBytes).value());
+    std::memset(memory, 0, kBytes);
+    std::memset(self.data(), 1, kBytes);
+    const auto window = self.comm.register_window(memory, kBytes);
+    EXPECT_EQ(window.ok(), rank == 1);
+    if (rank == 1 && window.ok()) {
+      NetPut put = self.put_of(0, 0, kBytes);
+      put.to_region = window.value()->id();
+      (void)self.put(put);  // it may be refused, now or later
+      (void)self.flush();
+    }
+    ASSERT_TRUE(self.comm.barrier().ok());
+    if (rank == 0) {
+      for (int i = 0; i < 100; ++i) self.net.progress();
+      EXPECT_EQ(std::count(memory, memory + kBytes, 0), int64_t(kBytes));
+    }
+    ASSERT_TRUE(self.comm.barrier().ok());
+    EXPECT_TRUE(self.comm.free_after_network(memory).ok());
+  });
+  clear_failpoints();
+}
+
+bool is_mapped(void* memory) {
+  unsigned char resident = 0;
+  return mincore(memory, 1, &resident) == 0;
+}
+
+TEST_P(EndpointGone, MemoryThatAPeerMayBeWritingToGoesWithTheNetwork) {
+  constexpr size_t kBytes = 64u << 20;
+  ThreadRanks ranks(2, {.net = GetParam()}, {0, 1});
+  std::array<void*, 2> memory{};
+  ranks.on_all([&](int rank) {
+    Communicator& comm = ranks.comm(rank);
+    memory[size_t(rank)] = comm.runtime().allocate(kBytes).value();
+    Window* const window = comm.register_window(memory[size_t(rank)], kBytes).value();
+    EXPECT_TRUE(comm.barrier().ok());
+    EXPECT_TRUE(comm.deregister_window(window).ok());
+    EXPECT_TRUE(comm.free_after_network(memory[size_t(rank)]).ok());
+    EXPECT_TRUE(is_mapped(memory[size_t(rank)]));
+  });
+  ranks.on_all([&](int rank) { ranks.leave(rank); });
+  for (void* each : memory) EXPECT_FALSE(is_mapped(each));
 }
 
 TEST(NetChoice, RefusesByNameWhatDoesNotExistOrIsUnfit) {
