@@ -39,8 +39,9 @@ CoordinatorCounters Coordinator::Loop::counters() const {
 
 void Coordinator::Loop::run() {
   const Status served = guarded([&] {
-    // acquire; pairs with the release in stop()
-    while (!stop_.load(std::memory_order_acquire) && !finished()) {
+    // Once more after stop(): the owner's own rank may have aborted the job just before, and the others are to be told.
+    for (bool is_last = false; !is_last && !finished();) {
+      is_last = stop_.load(std::memory_order_acquire);  // pairs with the release in stop()
       wait_for_events();
       expire_handshakes();
       send_heartbeats();

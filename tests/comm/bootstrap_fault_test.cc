@@ -352,6 +352,30 @@ TEST(BootstrapAbort, CanBeCalledOverAndOverByEveryone) {
   }
 }
 
+// As a rank does that aborts, leaves, and takes the coordinator with it.
+TEST(BootstrapAbort, IsHeardByTheOthersEvenIfTheCoordinatorGoesAtOnce) {
+  for (int round = 0; round < 100 && !testing::Test::HasFailure(); round++) {
+    auto coordinator = start_coordinator();
+    const UniqueId id = coordinator->id();
+    std::vector<std::thread> others;
+    for (int rank = 1; rank < 3; rank++) {
+      others.emplace_back([&id, rank] {
+        const auto bootstrap = Bootstrap::connect(id, rank, 3, in_seconds(30));
+        ASSERT_TRUE(bootstrap.ok() && bootstrap.value()->barrier(1, world(3), in_seconds(30)).ok());
+        const Status status = bootstrap.value()->barrier(2, world(3), in_seconds(30));
+        EXPECT_NE(status.message().find("rank 0 aborted the job: early"), std::string::npos) << status.message();
+      });
+    }
+    {
+      const auto bootstrap = Bootstrap::connect(id, 0, 3, in_seconds(30));
+      EXPECT_TRUE(bootstrap.ok() && bootstrap.value()->barrier(1, world(3), in_seconds(30)).ok());
+      if (bootstrap.ok()) bootstrap.value()->abort("early");
+    }
+    coordinator.reset();
+    for (std::thread& other : others) other.join();
+  }
+}
+
 TEST(BootstrapAbort, ReachesHandlersThatWereSetAfterwards) {
   const auto coordinator = start_coordinator();
   run_ranks(coordinator->id(), 2, [](Bootstrap& bootstrap) {
