@@ -53,8 +53,14 @@ void Status::copy_failure(const Status& other) noexcept {
 }
 
 const std::string& Status::message() const {
-  static const std::string& none = *new std::string;
-  return failure_ == nullptr ? none : failure_->message;
+  // Made without memory, and there for who asks while the process ends.
+  union Lasting {
+    std::string string;
+    constexpr Lasting() : string() {}
+    constexpr ~Lasting() {}
+  };
+  static constinit const Lasting none;
+  return failure_ == nullptr ? none.string : failure_->message;
 }
 
 Status Status::system_error(std::string message) {

@@ -28,6 +28,12 @@ struct JobSecret {
 Status crypto_ready();
 
 void fill_random(std::span<std::byte> out);
+template <class Integer>
+Integer random_bits() {
+  Integer bits;
+  fill_random(std::as_writable_bytes(std::span(&bits, 1)));
+  return bits;
+}
 
 // Each part enters with its length, so that no two lists of parts hash alike; the label keeps uses apart.
 Digest keyed_hash(const SecretKey& key, std::string_view label,

@@ -20,7 +20,7 @@ Result<std::unique_ptr<NetEndpoint>> OfiEndpoint::connect(const NetContext& cont
   std::vector<Rail> rails;
   for (const Interface& interface : interfaces) {
     SWITCHYARD_ASSIGN(OfiFabric fabric, OfiFabric::open(context.name, interface));
-    rails.push_back({std::move(fabric)});
+    rails.push_back({std::move(fabric), random_bits<uint32_t>()});
   }
   std::unique_ptr<OfiEndpoint> endpoint(new OfiEndpoint(context, std::move(rails)));
   SWITCHYARD_TRY(endpoint->meet(deadline));
@@ -42,7 +42,7 @@ Status OfiEndpoint::meet(Deadline deadline) {
     SWITCHYARD_ASSIGN(const OfiFabric::Name name, rail.fabric.name());
     const fi_info& info = *rail.fabric.info;
     mine.push_back({name, std::min(env().net_data_bytes, uint64_t{info.domain_attr->cq_data_size}), info.ep_attr->protocol,
-                    info.ep_attr->protocol_version});
+                    info.ep_attr->protocol_version, rail.tag, 0});
   }
   SWITCHYARD_ASSIGN(const std::vector<std::vector<RailOffer>> offers,
                     bootstrap_.exchange_lists<RailOffer>(comm_id_, members_, mine, deadline));
@@ -74,7 +74,8 @@ Status OfiEndpoint::meet(Deadline deadline) {
     interfaces.push_back(fabric.interface);
     max_piece_bytes_ = std::min<uint64_t>(max_piece_bytes_, fabric.info->ep_attr->max_msg_size);
     for (const std::vector<RailOffer>& peer : offers) {
-      SWITCHYARD_ASSIGN(rails_[rail].addresses.emplace_back(), fabric.add_peer(peer[rail].name));
+      SWITCHYARD_ASSIGN(const fi_addr_t address, fabric.add_peer(peer[rail].name));
+      rails_[rail].ways.push_back({address, peer[rail].tag});
     }
     std::vector<SignalMessage>& buffers = rails_[rail].receive_buffers;
     SWITCHYARD_ASSIGN(rails_[rail].receives, register_on(rails_[rail], kReceiveRegion, buffers.data(),
@@ -95,12 +96,19 @@ Status OfiEndpoint::receive_into(Operation* operation) {
   return error == 0 ? Status() : fabric_error("fi_recv", error);
 }
 
+// Where keys are ours to choose: such as differ within a domain, which no two endpoints share, and as nobody finds by
+// trying. A rank of another job may reach this port, if its peer had it before.
+uint64_t OfiEndpoint::key_of(const Rail& rail, uint32_t id) const {
+  const size_t num_bytes = std::min(rail.fabric.info->domain_attr->mr_key_size, sizeof(uint64_t));
+  return (key_base_ + id) & (~uint64_t{0} >> 8 * (sizeof(uint64_t) - num_bytes));
+}
+
 Result<OfiEndpoint::Registration> OfiEndpoint::register_on(const Rail& rail, uint32_t id, void* memory, size_t num_bytes,
-                                                           uint64_t access) {
+                                                           uint64_t access) const {
   const OfiFabric& fabric = rail.fabric;
   fid_mr* registration = nullptr;
-  // Where keys are ours to choose they must differ between the communicators of a process that share a domain; none do.
-  const int error = fi_mr_reg(fabric.domain.get(), memory, num_bytes, access, 0, id, 0, &registration, nullptr);
+  const int error =
+      fi_mr_reg(fabric.domain.get(), memory, num_bytes, access, 0, key_of(rail, id), 0, &registration, nullptr);
   if (error != 0) return fabric_error(text("registering ", num_bytes, " bytes"), error);
   FidPtr<fid_mr> owner(registration);
   if (fabric.needs(FI_MR_ENDPOINT)) {

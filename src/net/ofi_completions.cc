@@ -78,10 +78,19 @@ void OfiEndpoint::take(const fi_cq_data_entry& entry) {
     count_down(operation->countdown);
     return end(operation);
   }
-  const SignalMessage message = *operation->buffer;
-  if (entry.len != sizeof(message)) return fail(Status::remote(text("a peer sent ", entry.len, " bytes that are no signal")));
-  arrived(message.rank, message.sequence, {message.region, message.offset, message.value});
-  if (const Status receiving = receive_into(operation); !receiving.ok()) fail(receiving);
+  take_message(operation, entry.len);
+}
+
+// `num_bytes`: 0 where it has not arrived as a whole.
+void OfiEndpoint::take_message(Operation* receive, size_t num_bytes) {
+  const SignalMessage message = *receive->buffer;
+  if (num_bytes == sizeof(message) && message.tag == rails_[receive->rail].tag) {
+    arrived(message.rank, message.sequence, {message.region, message.offset, message.value});
+  } else if (!std::exchange(was_disturbed_, true)) {
+    log(LogLevel::kWarn, "rank ", rank_, ": somebody who is not of this job sends to its port", on_rail(receive->rail), " (address ",
+        rails_[receive->rail].fabric.interface.address, "); such messages are dropped, here and from now on");
+  }
+  if (const Status receiving = receive_into(receive); !receiving.ok()) fail(receiving);
 }
 
 // What a peer says is not trusted: it names a rank, a number and a place, and each may be nonsense.
@@ -108,6 +117,7 @@ void OfiEndpoint::take_failure(size_t rail) {
   const int peer = operation == nullptr ? -1 : operation->peer;
   if (peer < 0) {
     log(LogLevel::kInfo, "rank ", rank_, ": a receive ended", on_rail(rail), ": ", fabric_words(entry.err));
+    if (operation != nullptr && entry.err != FI_ECANCELED) take_message(operation, 0);
     return;
   }
   end(operation);

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "comm/keyed_hash.hpp"
 #include "net/net.hpp"
 #include "net/ofi_fabric.hpp"
 #include "net/ofi_wire.hpp"
@@ -59,12 +60,17 @@ class OfiEndpoint final : public NetEndpoint {
     void* descriptor;
     RegionOffer offer;
   };
+  struct Way {
+    fi_addr_t address;
+    uint32_t tag;
+  };
   // A way to every peer: libfabric's objects on one interface. Any rail may bring any write, since nothing but its number
   // says when it counts.
   struct Rail {
     OfiFabric fabric;
-    uint64_t num_bytes_given = 0;        // since the beginning
-    std::vector<fi_addr_t> addresses{};  // by rank
+    uint32_t tag;
+    uint64_t num_bytes_given = 0;  // since the beginning
+    std::vector<Way> ways{};       // by rank
     std::vector<SignalMessage> receive_buffers = std::vector<SignalMessage>(kNumReceives);
     Registration receives{};
   };
@@ -125,7 +131,8 @@ class OfiEndpoint final : public NetEndpoint {
 
   Status meet(Deadline deadline);
   Status receive_into(Operation* operation);
-  static Result<Registration> register_on(const Rail& rail, uint32_t id, void* memory, size_t num_bytes, uint64_t access);
+  Result<Registration> register_on(const Rail& rail, uint32_t id, void* memory, size_t num_bytes, uint64_t access) const;
+  uint64_t key_of(const Rail& rail, uint32_t id) const;
   const Region* find(uint32_t id) const;
   Source source_of(const NetPut& put) const;
   bool reaches(const NetPut& put) const;
@@ -147,6 +154,7 @@ class OfiEndpoint final : public NetEndpoint {
   bool poll();
   bool poll(size_t rail);
   void take(const fi_cq_data_entry& entry);
+  void take_message(Operation* receive, size_t num_bytes);
   void take_failure(size_t rail);
   void look_at_links();
   void arrived(uint32_t rank, uint32_t sequence, const Signal& signal);
@@ -186,6 +194,7 @@ class OfiEndpoint final : public NetEndpoint {
   const uint64_t comm_id_;
   const std::vector<int> members_;
   const int rank_;
+  const uint64_t key_base_ = random_bits<uint64_t>();
 
   mutable std::mutex mutex_;        // of everything below: libfabric's objects are used by one thread at a time
   std::vector<Rail> rails_;         // as many as every rank has
@@ -205,6 +214,7 @@ class OfiEndpoint final : public NetEndpoint {
   uint64_t sink_[2] = {};  // where the others' bare writes go, and what this rank's carry
   size_t num_in_flight_ = 0;  // writes, reads and messages of this rank, but to peers that are written off
   std::atomic<uint64_t> bytes_in_flight_{0};  // written under the lock; read by anybody, as a hint
+  bool was_disturbed_ = false;  // by messages of who is not of this job
   std::atomic<bool> failed_{false};
   mutable std::mutex error_mutex_;
   Status error_;

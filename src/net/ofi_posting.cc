@@ -228,7 +228,7 @@ NetPost OfiEndpoint::write(const NetPut& put, const Region& to, const Source& so
   message.msg_iov = &local;
   message.desc = &descriptor;
   message.iov_count = 1;
-  message.addr = rails_[rail].addresses[size_t(put.peer)];
+  message.addr = rails_[rail].ways[size_t(put.peer)].address;
   message.rma_iov = &remote;
   message.rma_iov_count = 1;
   message.context = &operation->context;
@@ -244,12 +244,13 @@ NetPost OfiEndpoint::send_signal(const NetPut& put) {
   const size_t rail = next_rail();
   Operation* operation = take_operation(put.peer, rail);
   operation->sequence = peer.outgoing.next();
-  operation->message = {uint32_t(rank_), *operation->sequence, put.signal_region, 0, put.signal_offset, put.signal_value};
+  const Way& way = rails_[rail].ways[size_t(put.peer)];
+  operation->message = {uint32_t(rank_), *operation->sequence, put.signal_region, way.tag, put.signal_offset, put.signal_value};
   iovec local{&operation->message, sizeof(operation->message)};
   fi_msg message{};
   message.msg_iov = &local;
   message.iov_count = 1;
-  message.addr = rails_[rail].addresses[size_t(put.peer)];
+  message.addr = way.address;
   message.context = &operation->context;
   const int64_t sent =
       fi_sendmsg(rails_[rail].fabric.endpoint.get(), &message, inject_flag(rail) | FI_COMPLETION | delivery_);
@@ -269,7 +270,7 @@ NetPost OfiEndpoint::get(int peer_rank, uint32_t from_region, uint64_t from_offs
   if (!range_fits(from_offset, num_bytes, offer.num_bytes)) return NetPost::kFailed;
   Operation* operation = take_operation(peer_rank, rail);
   const int64_t asked = fi_read(rails_[rail].fabric.endpoint.get(), to->memory + to_offset, num_bytes,
-                                to->registrations[rail].descriptor, rails_[rail].addresses[size_t(peer_rank)],
+                                to->registrations[rail].descriptor, rails_[rail].ways[size_t(peer_rank)].address,
                                 offer.base + from_offset, offer.key, &operation->context);
   if (asked == 0) rails_[rail].num_bytes_given += num_bytes;
   return posted(asked, operation, "a read");

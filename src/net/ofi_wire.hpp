@@ -36,7 +36,7 @@ struct SignalMessage {
   uint32_t rank;
   uint32_t sequence;
   uint32_t region;
-  uint32_t reserved;
+  uint32_t tag;  // of the rail that it is sent to: who is not of this job does not know it
   uint64_t offset;
   uint64_t value;
 };
@@ -48,6 +48,8 @@ struct RailOffer {
   uint64_t num_data_bytes;  // of completion data that it carries
   uint32_t protocol;        // of the provider: who speaks another does not understand it
   uint32_t protocol_version;
+  uint32_t tag;  // of messages to it
+  uint32_t reserved;
 
   bool understands(const RailOffer& peer) const {
     return protocol == peer.protocol && protocol_version == peer.protocol_version;

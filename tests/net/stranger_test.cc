@@ -1,0 +1,151 @@
+// Who is not of the job and reaches a port of its libfabric: a rank of another job, say, whose peer had that port before.
+// Nothing that it sends counts, nothing that it writes or reads is there, and the job goes on.
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cstring>
+#include <set>
+
+#include "net/net_rank.hpp"
+#include "net/ofi_wire.hpp"
+
+namespace switchyard::testing {
+namespace {
+
+// Where this process listens.
+std::set<uint16_t> listening_ports() {
+  std::set<uint16_t> ports;
+  for (int fd = 0; fd < 1024; ++fd) {
+    int listens = 0;
+    socklen_t size = sizeof listens;
+    if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0 || listens == 0) continue;
+    sockaddr_in address{};
+    size = sizeof address;
+    if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0 || address.sin_family != AF_INET) continue;
+    ports.insert(ntohs(address.sin_port));
+  }
+  return ports;
+}
+
+// Speaks what the ranks' libfabric speaks, and knows of them only a port.
+class Stranger {
+ public:
+  explicit Stranger(uint16_t port) : fabric_(OfiFabric::open("ofi", choose_interfaces(true).value()[0]).value()) {
+    OfiFabric::Name name{};
+    const sockaddr_in address{.sin_family = AF_INET, .sin_port = htons(port), .sin_addr = {htonl(INADDR_LOOPBACK)}, .sin_zero = {}};
+    std::memcpy(name.data(), &address, sizeof address);
+    peer_ = fabric_.add_peer(name).value();
+  }
+
+  // Each has an end, whatever it is. True: the other side took it.
+  bool send(const void* message, size_t num_bytes) {
+    return finish([&] { return fi_send(fabric_.endpoint.get(), message, num_bytes, nullptr, peer_, &context_); });
+  }
+  bool write(uint64_t key, const CompletionData& data) {
+    return finish([&] {
+      return fi_writedata(fabric_.endpoint.get(), &word_, sizeof word_, nullptr, data.pack(), peer_, 0, key, &context_);
+    });
+  }
+  bool read(uint64_t key) {
+    return finish([&] { return fi_read(fabric_.endpoint.get(), &word_, sizeof word_, nullptr, peer_, 0, key, &context_); });
+  }
+  uint64_t word() const { return word_; }
+
+ private:
+  template <class Post>
+  bool finish(Post post) {
+    bool is_posted = false, is_done = false, went_well = false;
+    const auto step = [&] {
+      if (!is_posted) {
+        const auto error = post();
+        is_posted = error == 0;
+        if (error != 0 && error != -FI_EAGAIN) is_done = true;
+      }
+      fi_cq_data_entry entry{};
+      const auto count = fi_cq_read(fabric_.completions.get(), &entry, 1);
+      fi_cq_err_entry failure{};
+      if (count == -FI_EAVAIL) fi_cq_readerr(fabric_.completions.get(), &failure, 0);
+      is_done |= count == 1 || count == -FI_EAVAIL;
+      went_well = count == 1;
+      return is_done;
+    };
+    EXPECT_EQ(wait_until(step, Deadline::after_ns(20 * kSecond)), WaitResult::kReady);
+    return went_well;
+  }
+
+  OfiFabric fabric_;
+  fi_addr_t peer_ = FI_ADDR_UNSPEC;
+  fi_context2 context_{};
+  uint64_t word_ = 0x0123456789abcdef;
+};
+
+// What strangers do to both ranks of a job, which then exchange data.
+void disturb(const std::function<void(Stranger&)>& deed) {
+  ThreadRanks ranks(2, {.net = "ofi"}, {0, 1});
+  // A part of the job has endpoints of its own: the only ports that are new.
+  const std::set<uint16_t> before = listening_ports();
+  std::vector<std::unique_ptr<Communicator>> parts(2);
+  ranks.on_all([&](int rank) { parts[size_t(rank)] = std::move(ranks.comm(rank).split(0, rank)).value(); });
+  std::set<uint16_t> ports = listening_ports();
+  for (const uint16_t port : before) ports.erase(port);
+  ASSERT_EQ(ports.size(), 2u);
+  ranks.on_all([&](int rank) {
+    NetRank self(*parts[size_t(rank)]);
+    std::memset(self.data(), 1 + rank, kDataBytes);
+    ASSERT_TRUE(self.comm.barrier().ok());
+    if (rank == 0) {
+      for (const uint16_t port : ports) {
+        Stranger stranger(port);
+        deed(stranger);
+      }
+    }
+    ASSERT_TRUE(self.comm.barrier().ok());
+    for (size_t i = 0; i < kDataBytes; ++i) ASSERT_EQ(self.data()[i], 1 + rank) << "a stranger wrote at " << i;
+    for (size_t i = 0; i < kNumSignals; ++i) ASSERT_EQ(self.signal(int(i)), 0u) << "a stranger signalled";
+    ASSERT_TRUE(self.comm.barrier().ok());
+    // Signals of both kinds: with a write, and as messages.
+    ASSERT_EQ(self.put(self.put_of(kDataBytes / 2, 0, kDataBytes / 2, 2)), NetPost::kPosted);
+    ASSERT_EQ(self.put(self.put_of(0, 0, 0, 3, 1 << 20)), NetPost::kPosted);
+    ASSERT_TRUE(self.wait_signal(3, 1 << 20)) << self.net.error().to_string();
+    EXPECT_EQ(self.signal(2), 1u);
+    for (size_t i = kDataBytes / 2; i < kDataBytes; ++i) ASSERT_EQ(self.data()[i], 2 - rank);
+    ASSERT_EQ(self.flush(), NetPost::kPosted);
+    EXPECT_TRUE(self.net.error().ok()) << self.net.error().to_string();
+    ASSERT_TRUE(self.comm.barrier().ok());
+  });
+  ranks.on_all([&](int rank) { parts[size_t(rank)].reset(); });
+}
+
+constexpr int kMany = 600;  // more than an endpoint has receives
+
+TEST(Stranger, SignalsThatItSendsAreNone) {
+  disturb([](Stranger& stranger) {
+    for (int i = 0; i < kMany; ++i) {
+      const SignalMessage message{uint32_t(i % 2), uint32_t(i / 2), 1 + uint32_t(i % 4), 0, 8, 5};
+      stranger.send(&message, sizeof message);
+    }
+  });
+}
+
+TEST(Stranger, MessagesOfAnyLengthDoNoHarm) {
+  disturb([](Stranger& stranger) {
+    const std::vector<char> message(70000, 'x');
+    for (const size_t num_bytes : {size_t{0}, size_t{1}, size_t{31}, size_t{33}, size_t{4096}, message.size()}) {
+      for (int i = 0; i < kMany; ++i) stranger.send(message.data(), num_bytes);
+    }
+  });
+}
+
+TEST(Stranger, MemoryIsNotFoundByTryingSmallNumbers) {
+  disturb([](Stranger& stranger) {
+    for (uint64_t key = 0; key < 64; ++key) {
+      stranger.write(key, {0, 0, kNoWord, 0});  // where it ends is seen in the memory
+      EXPECT_FALSE(stranger.read(key)) << key;
+    }
+    EXPECT_EQ(stranger.word(), 0x0123456789abcdef);
+  });
+}
+
+}  // namespace
+}  // namespace switchyard::testing
