@@ -33,7 +33,8 @@ Status check_fit(const fi_info& info) {
                                       " bytes of completion data, needed are 4; choose another, e.g. "
                                       "SWITCHYARD_NET=ofi:tcp;ofi_rxm"));
   }
-  if (info.tx_attr->inject_size < 32) {
+  // Where all memory that is sent must be registered, messages are injected instead.
+  if ((info.domain_attr->mr_mode & FI_MR_LOCAL) != 0 && info.tx_attr->inject_size < 32) {
     return Status::invalid_usage(text("libfabric provider '", provider, "' injects messages of ",
                                       info.tx_attr->inject_size, " bytes, needed are 32; choose another"));
   }
