@@ -97,6 +97,9 @@ void bench_gin(const GinOptions& options) {
       add_figures(*result, all["figures"]);
     }
   }
+  if (all["runs"].empty()) {
+    return fail_bench(Status::invalid_argument("nothing to measure: backend lsa is for --net mem"), kExitUsage);
+  }
   print_figures(all["figures"]);
   if (options.json_path.empty()) return;
   if (const Status written = write_json(options.json_path, all); !written.ok()) fail_bench(written, kExitFailure);

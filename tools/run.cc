@@ -45,9 +45,9 @@ JobSpec ranks_job(const RunOptions& options, const std::string& program_path, co
   std::vector<std::string> command = options.command;
   command[0] = program_path;
   const int num_ranks = *options.num_ranks;
-  for (const Place& place : place_ranks(num_ranks, std::max(1, options.num_nodes))) {
+  for (const Place& place : place_ranks(num_ranks, options.num_nodes.value_or(1))) {
     Variables variables;
-    if (options.num_nodes > 0) variables.emplace_back("SWITCHYARD_NODE_ID", std::to_string(place.node_idx));
+    if (options.num_nodes) variables.emplace_back("SWITCHYARD_NODE_ID", std::to_string(place.node_idx));
     if (!options.net.empty()) variables.emplace_back("SWITCHYARD_NET", options.net);
     job.children.push_back(rank_child({int(job.children.size()), num_ranks, place.local_rank}, id, command, variables));
   }

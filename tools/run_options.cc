@@ -12,7 +12,7 @@ Status validate_ranks(const RunOptions& options) {
     return Status::invalid_argument(text("-n is ", *options.num_ranks, ", allowed 1..", kMaxRanks));
   }
   if (options.hosts_file) {
-    if (options.num_nodes == 0) return {};
+    if (!options.num_nodes) return {};
     return Status::invalid_argument(
         "--nodes makes nodes of this machine; with --hosts every host is one: give one of them");
   }
@@ -21,8 +21,8 @@ Status validate_ranks(const RunOptions& options) {
     return Status::invalid_argument(text("-n is missing: the number of ranks, 1..", kMaxRanks,
                                          "; or name hosts and their slots with --hosts FILE"));
   }
-  if (options.num_nodes < 0 || options.num_nodes > *options.num_ranks) {
-    return Status::invalid_argument(text("--nodes is ", options.num_nodes, ", allowed 1..", *options.num_ranks,
+  if (options.num_nodes && (*options.num_nodes < 1 || *options.num_nodes > *options.num_ranks)) {
+    return Status::invalid_argument(text("--nodes is ", *options.num_nodes, ", allowed 1..", *options.num_ranks,
                                          " with -n ", *options.num_ranks, ": every node needs a rank"));
   }
   return {};

@@ -18,7 +18,7 @@ inline constexpr const char* kDefaultAgent = "ssh -T -o BatchMode=yes -o Connect
 
 struct RunOptions {
   std::optional<int> num_ranks;
-  int num_nodes = 0;       // 0: no pretended nodes
+  std::optional<int> num_nodes;  // none: no pretended nodes
   std::optional<std::string> hosts_file;  // none: this machine
   std::optional<std::string> agent;       // none: kDefaultAgent
   std::string net;

@@ -160,10 +160,8 @@ std::string Communicator::net_name() const {
 }
 
 Status Communicator::connect_network(const NetPlugin& plugin) {
-  SWITCHYARD_TRY(check_capabilities(plugin, kGinNeeds));
   const NetContext context{net_name(), window_context(), machine_ranks(), child_id(comm_id_, ~0ull - 1, 0)};
-  SWITCHYARD_ASSIGN(std::unique_ptr<NetEndpoint> endpoint, plugin.connect(context, deadline()));
-  SWITCHYARD_ASSIGN(net_, decorate(std::move(endpoint), plugin, context, options_.net_decorations, deadline()));
+  SWITCHYARD_ASSIGN(net_, switchyard::connect_network(plugin, context, options_.net_decorations, deadline()));
   SWITCHYARD_TRY(open_net_path());
   log(LogLevel::kInfo, "rank ", rank_, ": ", topology_->num_nodes(), " nodes, network plugin ", plugin.name);
   return {};

@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <set>
 
 #include "base/env.hpp"
 
@@ -131,19 +132,21 @@ Result<TcpEndpoint> interface_endpoint(const std::string& interface) {
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, &freeifaddrs);
   TcpEndpoint best;
   bool found = false;
-  std::string usable;
+  std::set<std::string> usable;  // one may have several addresses
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
     TcpEndpoint endpoint;
     if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
     if (!from_socket_address(entry->ifa_addr, endpoint)) continue;
-    usable += text(usable.empty() ? "" : ", ", entry->ifa_name);
+    usable.insert(entry->ifa_name);
     if (interface != entry->ifa_name) continue;
     if (!found || (best.family == IpFamily::kV6 && endpoint.family == IpFamily::kV4)) best = endpoint;
     found = true;
   }
   if (found) return best;
+  std::string names;
+  for (const std::string& name : usable) names += text(names.empty() ? "" : ", ", name);
   return Status::invalid_argument(text("no network interface '", interface,
-                                       "' that is up and has an address; this host has: ", usable,
+                                       "' that is up and has an address; this host has: ", names,
                                        "; set SWITCHYARD_INTERFACE to one of them"));
 }
 

@@ -282,17 +282,17 @@ Status Group::describe_failure(uint64_t word) const {
   const auto phase = Phase(word >> 56);
   const uint64_t peer = word >> kEpochBits & 0xffff;
   const std::string who = text("rank ", rank(), ", epoch ", word & kEpochMask, ": rank ", peer);
-  const std::string limit = text(" within ", double(timeout_ns_) / kMillisecond, " ms");
   if (comm_.aborted()) return Status::remote(text("rank ", rank(), ": aborted while waiting for rank ", peer));
   const std::string gone = comm_.health().gone(int(peer)) ? text(" (", comm_.why_gone(int(peer)), ")") : "";
+  const std::string in_time = gone.empty() ? text(" within ", double(timeout_ns_) / kMillisecond, " ms") : gone;
   switch (phase) {
     case Phase::kBankFree:
-      return Status::remote(who + " has not consumed the epoch before the last" + limit + gone);
+      return Status::remote(who + " has not consumed the epoch before the last" + in_time);
     case Phase::kConsent:
-      return Status::remote(who + " has not reached this dispatch, or its output is not in a window" + limit + gone);
-    case Phase::kDispatchRows: return Status::remote(who + "'s dispatch rows did not arrive" + limit + gone);
-    case Phase::kCombineRows: return Status::remote(who + "'s expert results did not arrive" + limit + gone);
-    case Phase::kReaders: return Status::remote(who + " did not finish reading this rank's results" + limit + gone);
+      return Status::remote(who + " has not reached this dispatch, or its output is not in a window" + in_time);
+    case Phase::kDispatchRows: return Status::remote(who + "'s dispatch rows did not arrive" + in_time);
+    case Phase::kCombineRows: return Status::remote(who + "'s expert results did not arrive" + in_time);
+    case Phase::kReaders: return Status::remote(who + " did not finish reading this rank's results" + in_time);
     case Phase::kOvertaken: return Status::remote(who + " went on without this rank");
     case Phase::kOtherOperation:
       return Status::remote(who + " does another operation than this rank, combines another dispatch, or has other row"
@@ -302,10 +302,10 @@ Status Group::describe_failure(uint64_t word) const {
       return Status::remote(who + " can't be reached over the network any more" + gone +
                             (network.ok() ? "" : ": " + network.message()));
     }
-    case Phase::kRoute: return Status::remote(who + "'s routing did not arrive" + limit + gone);
-    case Phase::kPlaces: return Status::remote(who + " did not say where rows go" + limit + gone);
-    case Phase::kRailRows: return Status::remote(who + "'s rows did not arrive over the network" + limit + gone);
-    case Phase::kRailRoom: return Status::remote(who + " did not take this rank's rows" + limit + gone);
+    case Phase::kRoute: return Status::remote(who + "'s routing did not arrive" + in_time);
+    case Phase::kPlaces: return Status::remote(who + " did not say where rows go" + in_time);
+    case Phase::kRailRows: return Status::remote(who + "'s rows did not arrive over the network" + in_time);
+    case Phase::kRailRoom: return Status::remote(who + " did not take this rank's rows" + in_time);
     case Phase::kOverBudget:
       return Status::invalid_argument(text(who, " would receive ", report_->num_rows, " rows, max_recv_tokens_per_rank is ",
                                            config_.max_recv_tokens_per_rank, ": raise it, drop (NCCL_EP_OVERFLOW_DROP), or "

@@ -109,6 +109,9 @@ class MemEndpoint final : public NetEndpoint {
 };
 
 Result<std::unique_ptr<NetEndpoint>> connect_mem(const NetContext& context, Deadline deadline) {
+  if (context.name != "mem") {
+    return Status::invalid_usage(text("SWITCHYARD_NET=", context.name, ": network plugin 'mem' takes no more than its name"));
+  }
   const RankRange machine = context.machine_ranks;
   if (machine.count != int(context.window.members.size())) {
     return Status::invalid_usage(text("network plugin 'mem' joins ranks of one machine, but only ", machine.count, " of ",

@@ -1,5 +1,9 @@
 #include "net/net.hpp"
 
+#include <array>
+#include <cstring>
+#include <string_view>
+
 #include "base/env.hpp"
 #include "base/log.hpp"
 #include "net/checksum.hpp"
@@ -65,23 +69,44 @@ Result<std::optional<FaultPlan>> faults_wanted(const NetDecorations& wanted, int
   return plan;
 }
 
-}  // namespace
+// What all ranks must have alike.
+struct NetOffer {
+  std::array<char, 12> plugin{};
+  uint32_t checksum = 0;
+};
 
-Result<std::unique_ptr<NetEndpoint>> decorate(std::unique_ptr<NetEndpoint> endpoint, const NetPlugin& plugin,
-                                              const NetContext& context, const NetDecorations& wanted, Deadline deadline) {
+// Ranks that disagree would wait for each other's exchanges; here they learn why.
+Status agree(const NetPlugin& plugin, bool checksum, const NetContext& context, Deadline deadline) {
   const Window::Context& window = context.window;
-  const int num_ranks = int(window.members.size());
-  SWITCHYARD_ASSIGN(const std::optional<FaultPlan> faults, faults_wanted(wanted, num_ranks));
-  const uint32_t checksum = wanted.checksum.value_or(env().net_checksum);
-  // Ranks that disagree would wait for each other's registrations; here they learn why.
-  SWITCHYARD_ASSIGN(const std::vector<uint32_t> all,
-                    window.bootstrap.exchange_values(context.comm_id, window.members, checksum, deadline));
+  NetOffer mine{{}, checksum};
+  std::string_view(plugin.name).copy(mine.plugin.data(), mine.plugin.size() - 1);
+  SWITCHYARD_ASSIGN(const std::vector<NetOffer> all,
+                    window.bootstrap.exchange_values(context.comm_id, window.members, mine, deadline));
   for (size_t rank = 0; rank < all.size(); ++rank) {
-    if (all[rank] == checksum) continue;
+    if (all[rank].plugin != mine.plugin) {
+      const std::string_view theirs(all[rank].plugin.data(), strnlen(all[rank].plugin.data(), mine.plugin.size()));
+      return Status::invalid_usage(text("rank ", window.rank, " has network plugin ", plugin.name, " and rank ", rank, " has ",
+                                        theirs, "; set SWITCHYARD_NET equally everywhere"));
+    }
+    if (all[rank].checksum == mine.checksum) continue;
     return Status::invalid_usage(text("rank ", window.rank, " has network checksums ", checksum ? "on" : "off", " and rank ",
                                       rank, " has them ", checksum ? "off" : "on",
                                       "; set SWITCHYARD_NET_CHECKSUM equally everywhere"));
   }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<NetEndpoint>> connect_network(const NetPlugin& plugin, const NetContext& context,
+                                                     const NetDecorations& wanted, Deadline deadline) {
+  const Window::Context& window = context.window;
+  const int num_ranks = int(window.members.size());
+  SWITCHYARD_TRY(check_capabilities(plugin, kGinNeeds));
+  SWITCHYARD_ASSIGN(const std::optional<FaultPlan> faults, faults_wanted(wanted, num_ranks));
+  const bool checksum = wanted.checksum.value_or(env().net_checksum);
+  SWITCHYARD_TRY(agree(plugin, checksum, context, deadline));
+  SWITCHYARD_ASSIGN(std::unique_ptr<NetEndpoint> endpoint, plugin.connect(context, deadline));
   NetEndpoint& plain = *endpoint;
   if (faults) {
     log(wanted.faults ? LogLevel::kInfo : LogLevel::kWarn, "rank ", window.rank,

@@ -102,8 +102,8 @@ struct NetDecorations {
 };
 // COLLECTIVE. The endpoint as it shall be used: checksums over faults over the plugin's. Whatever is outermost is what
 // the progress thread helps along.
-Result<std::unique_ptr<NetEndpoint>> decorate(std::unique_ptr<NetEndpoint> endpoint, const NetPlugin& plugin,
-                                              const NetContext& context, const NetDecorations& wanted, Deadline deadline);
+Result<std::unique_ptr<NetEndpoint>> connect_network(const NetPlugin& plugin, const NetContext& context,
+                                                     const NetDecorations& wanted, Deadline deadline);
 
 // What Gin needs of a network.
 inline constexpr NetCapabilities kGinNeeds{true, false, false, false, 1};

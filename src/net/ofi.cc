@@ -99,8 +99,8 @@ Status OfiEndpoint::receive_into(Operation* operation) {
 // Where keys are ours to choose: such as differ within a domain, which no two endpoints share, and as nobody finds by
 // trying. A rank of another job may reach this port, if its peer had it before.
 uint64_t OfiEndpoint::key_of(const Rail& rail, uint32_t id) const {
-  const size_t num_bytes = std::min(rail.fabric.info->domain_attr->mr_key_size, sizeof(uint64_t));
-  return (key_base_ + id) & (~uint64_t{0} >> 8 * (sizeof(uint64_t) - num_bytes));
+  const size_t num_bytes = rail.fabric.info->domain_attr->mr_key_size;
+  return (key_base_ + id) & (num_bytes >= sizeof(uint64_t) ? ~uint64_t{0} : (uint64_t{1} << 8 * num_bytes) - 1);
 }
 
 Result<OfiEndpoint::Registration> OfiEndpoint::register_on(const Rail& rail, uint32_t id, void* memory, size_t num_bytes,

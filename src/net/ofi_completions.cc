@@ -43,7 +43,7 @@ bool OfiEndpoint::poll(size_t rail) {
     if (count == -FI_EAGAIN || count == 0) return any;
     any = true;
     if (count == -FI_EAVAIL) {
-      take_failure(rail);
+      if (!take_failure(rail)) return any;
       continue;
     }
     if (count < 0) {
@@ -56,7 +56,8 @@ bool OfiEndpoint::poll(size_t rail) {
 }
 
 void OfiEndpoint::take(const fi_cq_data_entry& entry) {
-  if (entry.flags & FI_REMOTE_CQ_DATA) {
+  // Of writes; a message that brings data along is one like any other.
+  if ((entry.flags & FI_REMOTE_CQ_DATA) != 0 && (entry.flags & FI_RECV) == 0) {
     const CompletionData data = CompletionData::unpack(entry.data);
     Signal signal;
     if (data.word != kNoWord) {
@@ -78,19 +79,19 @@ void OfiEndpoint::take(const fi_cq_data_entry& entry) {
     count_down(operation->countdown);
     return end(operation);
   }
-  take_message(operation, entry.len);
-}
-
-// `num_bytes`: 0 where it has not arrived as a whole.
-void OfiEndpoint::take_message(Operation* receive, size_t num_bytes) {
-  const SignalMessage message = *receive->buffer;
-  if (num_bytes == sizeof(message) && message.tag == rails_[receive->rail].tag) {
+  const Rail& rail = rails_[operation->rail];
+  const SignalMessage message = *operation->buffer;
+  if (entry.len == sizeof(message) && message.tag == rail.tag) {
     arrived(message.rank, message.sequence, {message.region, message.offset, message.value});
   } else if (!std::exchange(was_disturbed_, true)) {
-    log(LogLevel::kWarn, "rank ", rank_, ": somebody who is not of this job sends to its port", on_rail(receive->rail), " (address ",
-        rails_[receive->rail].fabric.interface.address, "); such messages are dropped, here and from now on");
+    log(LogLevel::kWarn, "rank ", rank_, ": somebody who is not of this job sends to its port", on_rail(operation->rail),
+        " (address ", rail.fabric.interface.address, "); such messages are dropped, this one and all that follow");
   }
-  if (const Status receiving = receive_into(receive); !receiving.ok()) fail(receiving);
+  receive_again(operation);
+}
+
+void OfiEndpoint::receive_again(Operation* operation) {
+  if (const Status receiving = receive_into(operation); !receiving.ok()) fail(receiving);
 }
 
 // What a peer says is not trusted: it names a rank, a number and a place, and each may be nonsense.
@@ -110,18 +111,21 @@ void OfiEndpoint::arrived(uint32_t rank, uint32_t sequence, const Signal& signal
   }
 }
 
-void OfiEndpoint::take_failure(size_t rail) {
+// False: there was none.
+bool OfiEndpoint::take_failure(size_t rail) {
   fi_cq_err_entry entry{};
-  if (fi_cq_readerr(rails_[rail].fabric.completions.get(), &entry, 0) < 0) return;
+  if (fi_cq_readerr(rails_[rail].fabric.completions.get(), &entry, 0) <= 0) return false;
   auto* operation = static_cast<Operation*>(entry.op_context);
   const int peer = operation == nullptr ? -1 : operation->peer;
   if (peer < 0) {
+    // A message that was cut, or is longer than any of ours.
     log(LogLevel::kInfo, "rank ", rank_, ": a receive ended", on_rail(rail), ": ", fabric_words(entry.err));
-    if (operation != nullptr && entry.err != FI_ECANCELED) take_message(operation, 0);
-    return;
+    if (operation != nullptr && entry.err != FI_ECANCELED) receive_again(operation);
+    return true;
   }
   end(operation);
   lose(peer, text(fabric_words(entry.err), on_rail(rail)));
+  return true;
 }
 
 // Any thread, with the endpoint's lock or without: abort() must not wait for it.

@@ -154,8 +154,8 @@ class OfiEndpoint final : public NetEndpoint {
   bool poll();
   bool poll(size_t rail);
   void take(const fi_cq_data_entry& entry);
-  void take_message(Operation* receive, size_t num_bytes);
-  void take_failure(size_t rail);
+  bool take_failure(size_t rail);
+  void receive_again(Operation* operation);
   void look_at_links();
   void arrived(uint32_t rank, uint32_t sequence, const Signal& signal);
   Operation* take_operation(int peer, size_t rail);

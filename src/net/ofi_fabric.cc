@@ -71,15 +71,23 @@ Result<InfoPtr> find_provider(const std::string& provider, const Interface& inte
   hints->fabric_attr->prov_name = strdup(provider.c_str());
   hints->addr_format = FI_SOCKADDR_IN;
   fi_info* found = nullptr;
+  if (provider.empty()) return Status::invalid_usage("SWITCHYARD_NET=ofi: names no provider; say ofi, or ofi:PROVIDER (see fi_info)");
   int error = library.getinfo(kVersion, interface.address.c_str(), nullptr, FI_SOURCE, hints.get(), &found);
   if (error == -FI_ENODATA) {  // not every network has such addresses; then the provider gives each endpoint one of its own
     hints->addr_format = FI_FORMAT_UNSPEC;
     error = library.getinfo(kVersion, nullptr, nullptr, 0, hints.get(), &found);
   }
-  if (error == 0) return InfoPtr(found);
-  return fabric_error(text("provider '", provider, "' at address ", interface.address,
-                           " (see fi_info for what there is, and SWITCHYARD_NET and SWITCHYARD_INTERFACE)"),
-                      error);
+  InfoPtr info(found);
+  if (error != 0) {
+    return fabric_error(text("provider '", provider, "' at address ", interface.address,
+                             ": there is none (see fi_info for what there is, and SWITCHYARD_NET and SWITCHYARD_INTERFACE)"),
+                        error);
+  }
+  // libfabric reads the name as a filter and may find another provider than one would think.
+  const std::string name = info->fabric_attr->prov_name;
+  if (name == provider || name.starts_with(provider + ";")) return info;
+  return Status::invalid_usage(text("'", provider, "' is no provider of libfabric, which would take '", name,
+                                    "'; name the one you mean, as in SWITCHYARD_NET=ofi:", name));
 }
 
 template <class Object, class... Arguments>

@@ -101,7 +101,7 @@ void parse_command_line(Input input) {
   require(options.num_ranks || options.hosts_file, "somebody says how many ranks there are");
   const int num_ranks = options.num_ranks.value_or(1);
   require(num_ranks >= 1 && num_ranks <= 1024, "-n is in range");
-  require(options.num_nodes >= 0 && options.num_nodes <= num_ranks, "every node has a rank");
+  require(!options.num_nodes || (*options.num_nodes >= 1 && *options.num_nodes <= num_ranks), "every node has a rank");
   require(options.timeout_s >= 0 && options.grace_s >= 0, "times are positive numbers");
 }
 

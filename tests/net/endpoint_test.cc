@@ -4,6 +4,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstring>
 
 #include "base/failpoint.hpp"
@@ -362,24 +363,37 @@ TEST_P(EndpointGone, MemoryThatAPeerMayBeWritingToGoesWithTheNetwork) {
   EXPECT_EQ(allocated(), before);
 }
 
+// Two ranks of two nodes that can't come together, each for this reason.
+void expect_no_network(const std::array<std::string, 2>& nets, const std::array<std::string, 2>& reasons) {
+  const auto id = create_unique_id();
+  ASSERT_TRUE(id.ok());
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      const Communicator::Options options{.timeout_ns = 10 * kSecond, .node_id = rank, .net = nets[size_t(rank)]};
+      const auto comm = Communicator::create(id.value(), rank, 2, options);
+      ASSERT_FALSE(comm.ok());
+      EXPECT_NE(comm.status().message().find(reasons[size_t(rank)]), std::string::npos) << comm.status().to_string();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
 TEST(NetChoice, RefusesByNameWhatDoesNotExistOrIsUnfit) {
   const std::pair<const char*, const char*> reasons[] = {{"carrier-pigeon", "carrier-pigeon"},
+                                                         {"mem:fast", "'mem' takes no more than its name"},
+                                                         {"ofi:", "names no provider"},
                                                          {"ofi:carrier-pigeon", "'carrier-pigeon'"},
+                                                         {"ofi:ofi_rxm", "'ofi_rxm' is no provider"},
+                                                         {"ofi:^tcp", "'^tcp' is no provider"},
                                                          {"ofi:sockets", "'sockets' loses signals"},
                                                          {"ofi:udp;ofi_rxd", "'udp;ofi_rxd' loses signals"}};
-  for (const auto& [net, reason] : reasons) {
-    const auto id = create_unique_id();
-    ASSERT_TRUE(id.ok());
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < 2; ++rank) {
-      threads.emplace_back([&, rank, net = net, reason = reason] {
-        const auto comm = Communicator::create(id.value(), rank, 2, {.timeout_ns = 10 * kSecond, .node_id = rank, .net = net});
-        ASSERT_FALSE(comm.ok());
-        EXPECT_NE(comm.status().message().find(reason), std::string::npos) << comm.status().to_string();
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-  }
+  for (const auto& [net, reason] : reasons) expect_no_network({net, net}, {reason, reason});
+}
+
+TEST(NetChoice, RanksThatChoseDifferentlyAreToldSo) {
+  expect_no_network({"mem", "ofi"}, {"rank 0 has network plugin mem and rank 1 has ofi",
+                                     "rank 1 has network plugin ofi and rank 0 has mem"});
 }
 
 }  // namespace

@@ -51,6 +51,7 @@ TEST(BenchGin, MeasuresEveryBackendBesideTheRawOne) {
 
 TEST(BenchGin, RefusesBadOptions) {
   EXPECT_THAT(run_tool({"bench", "gin", "--backend", "pigeon"}).error, HasSubstr("pigeon"));
+  EXPECT_THAT(run_tool({"bench", "gin", "--backend", "lsa", "--net", "ofi"}).error, HasSubstr("nothing to measure"));
   EXPECT_THAT(run_tool({"bench", "gin", "--sizes", "4"}).error, HasSubstr("4"));
   EXPECT_THAT(run_tool({"bench", "gin", "--net", "pigeon", "--backend", "direct"}).error, HasSubstr("no network plugin 'pigeon'"));
   EXPECT_THAT(run_tool({"bench", "gin", "--json", "/no/such/folder/gin.json"}).error, HasSubstr("cannot write"));

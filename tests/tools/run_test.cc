@@ -108,6 +108,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Refusal{{"run", "-n", "0", "--", "true"}, "-n is 0, allowed 1..1024"},
                     Refusal{{"run", "-n", "1025", "--", "true"}, "-n is 1025, allowed 1..1024"},
                     Refusal{{"run", "-n", "2", "--nodes", "3", "--", "true"}, "--nodes is 3, allowed 1..2"},
+                    Refusal{{"run", "-n", "2", "--nodes", "0", "--", "true"}, "--nodes is 0, allowed 1..2"},
                     Refusal{{"run", "-n", "2", "--nodes", "-1", "--", "true"}, "--nodes is -1, allowed 1..2"},
                     Refusal{{"run", "-n", "2", "--timeout", "-1", "--", "true"}, "--timeout and --grace allow"},
                     Refusal{{"run", "-n", "2"}, "no program given"},
