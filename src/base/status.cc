@@ -59,7 +59,7 @@ const std::string& Status::message() const {
     constexpr Lasting() : string() {}
     constexpr ~Lasting() {}
   };
-  static constinit const Lasting none;
+  static const Lasting none;
   return failure_ == nullptr ? none.string : failure_->message;
 }
 
