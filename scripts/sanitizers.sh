@@ -14,7 +14,7 @@ asan_sets=(
   "bootstrap_test handshake_test frame_test"
   "ll_interleave_test"
   "ht_smoke_test ht_backward_test ht_memory_test ht_plan_test ht_interleave_test"
-  "net_endpoint_test signal_order_test net_fault_test net_checksum_test net_proxy_test"
+  "net_endpoint_test net_stranger_test signal_order_test net_fault_test net_checksum_test net_proxy_test"
   "device_test stream_test rows_test"
   "coll_test coll_pairs_test coll_errors_test"
 )
