@@ -2,14 +2,17 @@
 #include <utility>
 
 #include "base/checked.hpp"
+#include "base/clock.hpp"
 #include "base/log.hpp"
 #include "net/ofi_endpoint.hpp"
 
 namespace switchyard {
 
+// However fast others go on sending, this ends.
 void OfiEndpoint::catch_up() {
   const std::lock_guard lock(mutex_);
-  while (poll()) continue;
+  const Deadline enough = Deadline::after_ns(kSecond);
+  while (poll() && !enough.expired()) continue;
 }
 
 bool OfiEndpoint::progress() {
@@ -37,8 +40,9 @@ bool OfiEndpoint::poll() {
 
 bool OfiEndpoint::poll(size_t rail) {
   fi_cq_data_entry entries[32];
+  constexpr int kMaxBatches = 64;  // whoever polls has a deadline to look at
   bool any = false;
-  for (;;) {
+  for (int batch = 0; batch < kMaxBatches; ++batch) {
     const int64_t count = fi_cq_read(rails_[rail].fabric.completions.get(), entries, std::size(entries));
     if (count == -FI_EAGAIN || count == 0) return any;
     any = true;
@@ -53,6 +57,7 @@ bool OfiEndpoint::poll(size_t rail) {
     for (int64_t i = 0; i < count; ++i) take(entries[i]);
     if (count < int64_t(std::size(entries))) return any;
   }
+  return any;
 }
 
 void OfiEndpoint::take(const fi_cq_data_entry& entry) {
