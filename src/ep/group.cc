@@ -175,9 +175,10 @@ Status Group::close() {
   for (const StreamRef stream : streams_) {
     if (const Status done = comm_.runtime().synchronize(stream, drained()); failure_.ok()) note(done);
   }
-  // Peers may still read this rank's windows: leave together, unless somebody can't come any more.
+  // Peers may still read this rank's windows: leave together, unless somebody can't come any more. What another group of
+  // this communicator ran into, its ranks and networks, is there for this one, too.
   bool have_met = false;
-  if (report_ != nullptr && health().ok() && !any_peer_failed()) {
+  if (report_ != nullptr && health().ok() && comm_.async_error().ok() && !any_peer_failed()) {
     const Status met = guarded([&] { return comm_.barrier(); });
     have_met = met.ok();
     note(met);

@@ -1,7 +1,10 @@
 // Dispatch and combine between nodes: by load and store inside a node, over the network outside, against the oracle.
 #include <gtest/gtest.h>
 
+#include <atomic>
+
 #include "ep/ll_harness.hpp"
+#include "platform/host/wait.hpp"
 #include "support/thread_ranks.hpp"
 
 namespace switchyard::testing {
@@ -118,6 +121,37 @@ TEST_P(BetweenNodes, ARankThatStaysAwayIsNamed) {
     }
     EXPECT_TRUE(ranks.comm(rank).barrier().ok());
     io.close();
+  });
+}
+
+// A group that all is well with does not wait, as it ends, for ranks that another group of the communicator could not reach.
+TEST_P(BetweenNodes, AGroupEndsAtOnceWhereAnotherOneFailed) {
+  ThreadRanks ranks(num_ranks(), options(), nodes());
+  const LlScenario scenario =
+      make_scenario(3, shape_of(num_ranks(), Layout::kExpertMajor, 0), Routing::kUniform, Fill::kFull);
+  const int missing = num_ranks() - 1;
+  std::atomic<int> num_ended = 0;
+  ranks.on_all([&](int rank) {
+    ep::GroupConfig config = group_config_for(scenario.c);
+    config.timeout_ns = 300 * kMillisecond;
+    auto group = ep::Group::create(ranks.comm(rank), config);
+    auto other = ep::Group::create(ranks.comm(rank), config);
+    ASSERT_TRUE(group.ok() && other.ok()) << group.status().to_string() << other.status().to_string();
+    LlRank io(ranks.comm(rank), ranks.stream_ref(rank), scenario, /*windows=*/false);
+    ASSERT_TRUE(io.open(**group).ok());
+    if (rank != missing) {
+      ASSERT_TRUE(io.post_dispatch().ok());
+      EXPECT_EQ(io.synchronize().code(), Code::kRemoteError);
+      const uint64_t begin_ns = now_ns();
+      EXPECT_TRUE((*other)->close().ok());
+      EXPECT_LT(now_ns() - begin_ns, 5 * kSecond);
+      io.close();
+      ++num_ended;
+    } else {
+      wait_until([&] { return num_ended == num_ranks() - 1; }, Deadline::after_ns(60 * kSecond));
+      ranks.comm(rank).abort("the others are done");  // else it waits for them
+      io.close();
+    }
   });
 }
 

@@ -70,7 +70,7 @@ std::string lose_rail(const RankProcess& process) {
   if (const std::string wrong = put_much(self, kDataBytes); !wrong.empty()) return wrong;
   if (const Status met = self.comm.barrier(); !met.ok()) return met.to_string();
   if (process.rank == 0) {
-    // Under a put each time: a connection that ends while nothing is under way is made anew, and nothing is lost.
+    // Under a put each time: a connection that ends while nothing waits to be sent is made anew.
     const auto refused = [&] {
       const NetPost result = self.net.put(self.put_of(0, 0, kDataBytes, 0));
       if (const std::vector<int> rails = busy_connections(); !rails.empty()) shutdown(rails.back(), SHUT_RDWR);
