@@ -1,7 +1,7 @@
 // Failpoints: named places in the code where a test can make a rank die, stall or fail.
 //
 //   if (SWITCHYARD_FAILPOINT("window.after_registration")) return Status::internal("failpoint window.after_registration");
-//   SWITCHYARD_FAILPOINT("net.proxy.before_put");  // a place that can't fail, only die or stall
+//   SWITCHYARD_FAILPOINT("ll.dispatch.row_pushed");  // a place that can't fail, only die or stall
 //
 // What a place does is set by SWITCHYARD_FAILPOINTS or by set_failpoint(): "name=action[@hit][#rank],...". Actions:
 //   kill      the process kills itself (SIGKILL)
