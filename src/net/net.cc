@@ -38,6 +38,12 @@ Result<const NetPlugin*> find_net_plugin(const std::string& name) {
   return Status::invalid_argument(text("there is no network plugin '", name, "'; known: ", known));
 }
 
+namespace {
+
+// What Gin needs of a network.
+constexpr NetCapabilities kGinNeeds{true, false, false, false, 1};
+
+// Ok, or which capability is missing.
 Status check_capabilities(const NetPlugin& plugin, const NetCapabilities& needs) {
   const auto lacks = [&](const char* what) {
     return Status::invalid_usage(text("network plugin '", plugin.name, "' can't be used: it lacks ", what));
@@ -50,8 +56,6 @@ Status check_capabilities(const NetPlugin& plugin, const NetCapabilities& needs)
   if (has.max_message_bytes < needs.max_message_bytes) return lacks("messages that large");
   return {};
 }
-
-namespace {
 
 Result<std::optional<FaultPlan>> faults_wanted(const NetDecorations& wanted, int num_ranks) {
   std::optional<FaultPlan> plan = wanted.faults;

@@ -101,17 +101,12 @@ struct NetDecorations {
   std::optional<bool> checksum{};     // none: SWITCHYARD_NET_CHECKSUM
 };
 // COLLECTIVE. The endpoint as it shall be used: checksums over faults over the plugin's. Whatever is outermost is what
-// the progress thread helps along.
+// the progress thread helps along. Refused where ranks chose differently, or the plugin lacks what Gin needs.
 Result<std::unique_ptr<NetEndpoint>> connect_network(const NetPlugin& plugin, const NetContext& context,
                                                      const NetDecorations& wanted, Deadline deadline);
-
-// What Gin needs of a network.
-inline constexpr NetCapabilities kGinNeeds{true, false, false, false, 1};
 
 std::span<const NetPlugin> net_plugins();
 // "ofi", or with what the plugin makes of the rest, "ofi:net".
 Result<const NetPlugin*> find_net_plugin(const std::string& name);
-// Ok, or which capability is missing.
-Status check_capabilities(const NetPlugin& plugin, const NetCapabilities& needs);
 
 }  // namespace switchyard
