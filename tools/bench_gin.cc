@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/env.hpp"
 #include "bench/gin/job.hpp"
 #include "tools/bench_command.hpp"
 #include "tools/bench_report.hpp"
@@ -72,9 +73,20 @@ void add_figures(const nlohmann::json& result, nlohmann::json& figures) {
   }
 }
 
+// What lies over the network slows ours down and not what is raw.
+void tell_decorations(nlohmann::json& all) {
+  all["net_checksum"] = env().net_checksum;
+  all["net_faults"] = env().net_faults;
+  if (env().net_checksum)
+    fmt::print("SWITCHYARD_NET_CHECKSUM is on: figures are of puts with checksums, raw is without\n");
+  if (!env().net_faults.empty())
+    fmt::print("SWITCHYARD_NET_FAULTS={}: figures are of a network that makes mistakes\n", env().net_faults);
+}
+
 void bench_gin(const GinOptions& options) {
   if (const Status status = check_writable(options.json_path); !status.ok()) return fail_bench(status, kExitUsage);
   nlohmann::json all{{"runs", nlohmann::json::array()}, {"behind_bulk", nlohmann::json::array()}, {"figures", nlohmann::json::array()}};
+  tell_decorations(all);
   fmt::print("{:7} {:10} {:>8} {:>9} {:>9} {:>9} {:>6} {:>10} {:>8} {:>8} {:>6} {:>8}\n", "backend", "net", "bytes", "rtt us",
              "p95", "raw rtt", "ratio", "puts/s", "Gbit/s", "raw", "ratio", "post ns");
   for (const std::string& net : options.nets) {

@@ -146,7 +146,7 @@ Collectives::~Collectives() {
   };
   const bool peers_are_done = window_ != nullptr && first_failure().ok();
   if (window_ != nullptr) warn(comm_.deregister_window(window_));
-  if (memory_ != nullptr) warn(peers_are_done ? comm_.runtime().free(memory_) : comm_.free_after_network(memory_));
+  if (memory_ != nullptr) warn(comm_.release(memory_, peers_are_done));
   if (own_ != nullptr) warn(comm_.runtime().free(own_));
 }
 
@@ -170,8 +170,10 @@ Status Collectives::describe(const char* name, const Failure& failure) const {
   if (failure.status == GinStatus::kTimeout) {
     return Status::remote(text(waited, " for more than ", view_.comm.timeout_ns / kMillisecond, " ms", beside));
   }
-  if (failure.status == GinStatus::kFailed) {
-    return Status::remote(text(waited, ", but the network does not reach it any more", beside));
+  if (failure.status == GinStatus::kFailed || gone.empty()) {
+    const Status told = comm_.net_loss(), lost = told.ok() && comm_.net() != nullptr ? comm_.net()->error() : told;
+    return Status::remote(
+        text(waited, ", but ", lost.ok() ? "the network does not reach it any more" : lost.message(), beside));
   }
   return Status::remote(text(waited, ", but ", gone));
 }

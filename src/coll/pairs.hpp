@@ -40,7 +40,7 @@ class PairTransfers {
       const auto moves = [&] { return !ok_ || pass(); };
       const auto gone = [&] {
         looked_at = (looked_at + 1) % num_;  // one a look
-        return !transfers_[looked_at].done() && c_.p.raised(&comm.peer_state[transfers_[looked_at].peer]);
+        return !transfers_[looked_at].done() && is_gone(c_.p, comm, transfers_[looked_at].peer);
       };
       const WaitEnd end = wait_for_peers(c_.p, moves, gone, comm.timeout_ns, comm.abort);
       if (!ok_) return false;

@@ -90,7 +90,7 @@ class Context {
         if (everybody) p.write(&heard[peer], p.read(&greeting->has));
       });
     };
-    const auto gone = [&] { return p.raised(&v.comm.peer_state[greetings.next()]); };
+    const auto gone = [&] { return is_gone(p, v.comm, greetings.next()); };
     const WaitEnd end = wait_for_peers(p, all_came, gone, v.comm.timeout_ns, v.comm.abort);
     if (end != WaitEnd::kReady) {
       const bool near = v.comm.lsa.contains(greetings.next());

@@ -34,7 +34,7 @@ class Rails {
     int looked_at = 0;
     const auto gone = [&] {
       looked_at = (looked_at + 1) % comm.world.num_ranks;  // one a look
-      return is_receiver(looked_at) && c_.p.raised(&comm.peer_state[looked_at]);
+      return is_receiver(looked_at) && is_gone(c_.p, comm, looked_at);
     };
     const WaitEnd end = wait_for_peers(c_.p, are_read, gone, comm.timeout_ns, comm.abort);
     return is_ok(gin_status(end), Waiting::kNetwork, end == WaitEnd::kPeerGone ? looked_at : -1);

@@ -195,6 +195,12 @@ void Bootstrap::abort(const std::string& reason) {
   post(FrameType::kAbort, Notice{uint32_t(rank_), Code::kRemoteError, reason}.encode());
 }
 
+void Bootstrap::tell_unreachable(uint64_t comm_id, int rank, const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  if (!broken_.ok() || !gone_[size_t(rank)].ok() || rank == rank_) return;
+  post(FrameType::kUnreachable, Unreachable{comm_id, uint32_t(rank_), uint32_t(rank), why}.encode());
+}
+
 Status Bootstrap::health() const {
   const std::lock_guard lock(mutex_);
   return broken_;

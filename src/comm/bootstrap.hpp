@@ -34,11 +34,13 @@
 namespace switchyard {
 
 struct BootstrapEvent {
-  enum class Kind { kRankDied, kRankLeft, kAborted, kCoordinatorLost };
+  enum class Kind { kRankDied, kRankLeft, kAborted, kCoordinatorLost, kUnreachable };
   Kind kind{};
-  int rank = -1;  // who died, left or aborted
-  std::string message;
+  int rank = -1;  // who died, left or aborted; or lost another
+  std::string message{};
   bool unreachable = false;  // of a lost coordinator: its machine, or the way there; else its process ended
+  uint64_t comm_id = 0;      // of the network that does not join two ranks any more ...
+  int peer = -1;             // ... of which this is the other
 };
 
 class Bootstrap {
@@ -78,6 +80,10 @@ class Bootstrap {
   // Ends the job for everyone: all calls of this rank return at once, those of the others as soon as the news travels.
   // BLOCKING: never.
   void abort(const std::string& reason);
+
+  // The network of this name has lost that rank, which shall know, and not wait for this one. Everybody hears of a
+  // network's first loss. BLOCKING: never.
+  void tell_unreachable(uint64_t comm_id, int rank, const std::string& why);
 
   // Ok, or why no exchange can work any more: aborted, or the coordinator is lost.
   Status health() const;

@@ -99,6 +99,15 @@ Status Bootstrap::take_frame(const Frame& frame) {
       take_rank_gone(notice);
       return {};
     }
+    case FrameType::kUnreachable: {
+      SWITCHYARD_ASSIGN(const Unreachable loss, Unreachable::parse(frame.payload, num_ranks_));
+      report({.kind = BootstrapEvent::Kind::kUnreachable,
+              .rank = int(loss.from),
+              .message = loss.reason,
+              .comm_id = loss.comm_id,
+              .peer = int(loss.to)});
+      return {};
+    }
     case FrameType::kHeartbeat: return {};
     case FrameType::kAbort: {
       SWITCHYARD_ASSIGN(const Notice notice, Notice::parse(frame.payload));
@@ -156,7 +165,7 @@ void Bootstrap::take_rank_gone(const Notice& notice) {
     fail_pending(gone, int(notice.rank));
   }
   using Kind = BootstrapEvent::Kind;
-  report({died ? Kind::kRankDied : Kind::kRankLeft, int(notice.rank), notice.reason, false});
+  report({.kind = died ? Kind::kRankDied : Kind::kRankLeft, .rank = int(notice.rank), .message = notice.reason});
 }
 
 void Bootstrap::break_all(BootstrapEvent::Kind kind, int rank, const Status& status) {
@@ -168,7 +177,7 @@ void Bootstrap::break_all(BootstrapEvent::Kind kind, int rank, const Status& sta
     fail_pending(status);
   }
   const bool unreachable = kind == BootstrapEvent::Kind::kCoordinatorLost && channel_.unreachable();
-  report({kind, rank, status.message(), unreachable});
+  report({.kind = kind, .rank = rank, .message = status.message(), .unreachable = unreachable});
 }
 
 void Bootstrap::report(const BootstrapEvent& event) {

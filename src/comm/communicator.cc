@@ -39,9 +39,11 @@ void Job::tell(const BootstrapEvent& event) {
   for (const auto& [who, listener] : listeners_) listener(event);
 }
 
+// This rank first, since the bootstrap reports only what others do: they leave as soon as they hear of it, and whoever
+// waits for them here must not learn that before it learns why.
 void Job::abort(const std::string& reason) {
+  tell({.kind = BootstrapEvent::Kind::kAborted, .rank = bootstrap_->rank(), .message = reason});
   bootstrap_->abort(reason);
-  tell({BootstrapEvent::Kind::kAborted, bootstrap_->rank(), reason});  // the bootstrap reports only what others do
 }
 
 void Job::subscribe(const void* who, std::function<void(const BootstrapEvent&)> listener) {
@@ -159,8 +161,10 @@ std::string Communicator::net_name() const {
   return asked.empty() ? "mem" : asked;
 }
 
+uint64_t Communicator::net_id() const { return child_id(comm_id_, ~0ull - 1, 0); }
+
 Status Communicator::connect_network(const NetPlugin& plugin) {
-  const NetContext context{net_name(), window_context(), machine_ranks(), child_id(comm_id_, ~0ull - 1, 0)};
+  const NetContext context{net_name(), window_context(), machine_ranks(), net_id()};
   SWITCHYARD_ASSIGN(net_, switchyard::connect_network(plugin, context, options_.net_decorations, deadline()));
   SWITCHYARD_TRY(open_net_path());
   log(LogLevel::kInfo, "rank ", rank_, ": ", topology_->num_nodes(), " nodes, network plugin ", plugin.name);
@@ -189,7 +193,37 @@ void Communicator::take_event(const BootstrapEvent& event) {
       log(LogLevel::kWarn, event.message);
       take_coordinator_lost(event);
       return;
+    case BootstrapEvent::Kind::kUnreachable: return take_unreachable(rank, event);
   }
+}
+
+void Communicator::take_unreachable(int rank, const BootstrapEvent& event) {
+  const auto member = std::find(members_.begin(), members_.end(), event.peer);
+  if (event.comm_id != net_id() || net_ == nullptr || rank < 0 || member == members_.end()) return;
+  const int other = int(member - members_.begin());
+  if (other == rank_) net_->give_up(rank, text("it says that it does not reach this rank any more: ", event.message));
+  {
+    const std::lock_guard lock(mutex_);
+    if (net_loss_.ok()) {
+      net_loss_ = Status::remote(
+          text("the network does not join rank ", rank, " and rank ", other, " any more: ", event.message));
+    }
+  }
+  health_->mark_incomplete();
+}
+
+Status Communicator::net_loss() const {
+  const std::lock_guard lock(mutex_);
+  return net_loss_;
+}
+
+Status Communicator::check_network() const {
+  for (int rank = 0; net_ != nullptr && rank < num_ranks(); ++rank) {
+    if (net_->usable(rank)) continue;
+    return Status::remote(
+        text("rank ", rank_, ": what it and rank ", rank, " sent each other may be lost: ", net_->error().message()));
+  }
+  return {};
 }
 
 void Communicator::take_as_gone(int rank, const std::string& why) {
@@ -263,7 +297,7 @@ Status Communicator::barrier() {
   settle_network();
   const Status met = job_->bootstrap().barrier(comm_id_, members_, deadline());
   if (net_ != nullptr) net_->catch_up();
-  return met;
+  return met.ok() ? check_network() : met;
 }
 
 Result<Window*> Communicator::register_window(void* memory, size_t num_bytes) {
@@ -315,6 +349,10 @@ void Communicator::make_room() {
   const std::lock_guard lock(mutex_);
   if (windows_.size() == windows_.capacity()) windows_.reserve(2 * windows_.size() + 1);
   if (const size_t needed = owned_.size() + windows_.size() + 1; owned_.capacity() < needed) owned_.reserve(2 * needed);
+}
+
+Status Communicator::release(void* memory, bool peers_are_done) {
+  return peers_are_done && check_network().ok() ? runtime_.free(memory) : free_after_network(memory);
 }
 
 Status Communicator::free_after_network(void* memory) {

@@ -123,6 +123,8 @@ class Communicator {
   // Of a window that is gone, or never came to be, while a peer may be in the middle of a write to it: given back when the
   // network can't reach it any more, with this communicator; at once where there is no network.
   Status free_after_network(void* memory);
+  // At once, unless peers may not be done with it, or the network has lost one.
+  Status release(void* memory, bool peers_are_done);
   Window* find_window(const void* handle) const;
   // Of all windows, for kernels.
   const WindowTable& window_table() const { return window_table_; }
@@ -133,6 +135,8 @@ class Communicator {
   bool aborted() const { return health_->aborted(); }
   // Ok, or the first reason for which this communicator can't go on.
   Status async_error() const;
+  // Ok, or the first loss of this communicator's network, between whichever ranks.
+  Status net_loss() const;
   void report_async_error(const Status& status);
 
  private:
@@ -140,6 +144,7 @@ class Communicator {
                Runtime& runtime, const Options& options);
   Status join();
   std::string net_name() const;
+  uint64_t net_id() const;
   Status connect_network(const NetPlugin& plugin);
   Status open_net_path();
   void settle_network();
@@ -149,6 +154,8 @@ class Communicator {
 
   uint64_t subset_id(uint64_t purpose, std::span<const int> world_ranks) const;
   void take_event(const BootstrapEvent& event);
+  void take_unreachable(int rank, const BootstrapEvent& event);
+  Status check_network() const;
   void make_room();
   void mark_gone(int rank);
   void take_as_gone(int rank, const std::string& why);
@@ -178,6 +185,7 @@ class Communicator {
   std::vector<std::unique_ptr<Window>> windows_;
   WindowTable window_table_{};
   Status error_;
+  Status net_loss_;
 };
 
 }  // namespace switchyard

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,7 @@ class Coordinator::Loop {
     int rank = -1;
     bool refused = false;       // told so; stays until it hangs up or its handshake time is over
     bool left = false;          // said goodbye
+    size_t num_losses = 0;      // of its networks, that it told of
     std::optional<Status> end;  // this connection is over, and why
   };
   enum class RankState { kAbsent, kJoined, kLeft, kDied };
@@ -71,6 +73,7 @@ class Coordinator::Loop {
   void refuse(Peer& peer, const Status& status);
   Status take_exchange(Peer& peer, const Frame& frame);
   void take_abort(int rank, const std::string& reason);
+  Status take_unreachable(Peer& peer, const Frame& frame);
   void rank_gone(Peer& peer);
 
   void send_to_rank(int rank, FrameType type, const SharedPayload& payload);
@@ -92,6 +95,7 @@ class Coordinator::Loop {
   int first_rank_ = -1;  // who told num_ranks
   Status over_;          // once the job can't go on: aborted, or could not form
   ExchangeTable exchanges_;
+  std::set<uint64_t> broken_networks_;  // that have lost somebody
   uint64_t heartbeat_due_ns_ = 0;
   uint64_t accept_again_ns_ = 0;  // no accept before: the process has no descriptor left
 

@@ -18,6 +18,7 @@ Status Coordinator::Loop::take_frame(Peer& peer, const Frame& frame) {
       take_abort(peer.rank, notice.reason);
       return {};
     }
+    case FrameType::kUnreachable: return take_unreachable(peer, frame);
     case FrameType::kGoodbye: peer.left = true; return {};
     case FrameType::kHeartbeat: return {};
     default: return Status::remote(text("sent a frame of type ", int(frame.type), ", which no rank may send"));
@@ -96,6 +97,19 @@ void Coordinator::Loop::take_abort(int rank, const std::string& reason) {
   over_ = Status::remote(text("rank ", rank, " aborted the job: ", reason));
   exchanges_.clear();
   send_to_all(FrameType::kAbort, Notice{uint32_t(rank), over_.code(), over_.message()}.encode());
+}
+
+// Of a network's first loss all hear: whoever waits for somebody who waits for one of the two need not do so for ever.
+// Of others the one that is not reached. A rank has only so many to tell of.
+Status Coordinator::Loop::take_unreachable(Peer& peer, const Frame& frame) {
+  constexpr size_t kMaxPerRank = 16;
+  SWITCHYARD_ASSIGN(Unreachable loss, Unreachable::parse(frame.payload, int(ranks_.size())));
+  if (loss.from != uint32_t(peer.rank)) return Status::remote("told of another rank's network");
+  if (peer.num_losses++ >= kMaxPerRank * ranks_.size()) return {};
+  const bool is_first = broken_networks_.insert(loss.comm_id).second;
+  if (is_first) send_to_all(FrameType::kUnreachable, loss.encode());
+  else send_to_rank(int(loss.to), FrameType::kUnreachable, make_payload(loss.encode()));
+  return {};
 }
 
 void Coordinator::Loop::rank_gone(Peer& peer) {

@@ -40,13 +40,14 @@ enum class FrameType : uint16_t {
   kExchange = 7,        // rank -> coordinator: my blob
   kResult = 8,          // coordinator -> member: all blobs
   kExchangeFailed = 9,  // coordinator -> member: this one will never complete, and why
-  kMissing = 10,        // coordinator -> member: who has not come yet; shortly before the member's deadline, or when one leaves
+  kMissing = 10,        // coordinator -> member: who has not come yet; shortly before its deadline, or when one leaves
   kRankGone = 11,       // coordinator -> everyone: a rank died or left
   kAbort = 12,          // either way: the job is over, and why
   kGoodbye = 13,        // rank -> coordinator: I leave in good order
   kHeartbeat = 14,      // either way: nothing; the other end's kernel has to acknowledge it
+  kUnreachable = 15,    // rank -> coordinator -> another rank: the network does not join us any more
 };
-constexpr uint16_t kMaxFrameType = 14;
+constexpr uint16_t kMaxFrameType = 15;
 
 using FrameHeaderBytes = std::array<std::byte, kFrameHeaderBytes>;
 

@@ -82,8 +82,9 @@ bool Health::raised(int word) const { return std::atomic_ref<uint32_t>(words_[wo
 void Health::mark_gone(int rank) { raise(rank); }
 void Health::mark_dead(int rank) {
   raise(rank);
-  raise(num_ranks_ + 1);
+  mark_incomplete();
 }
+void Health::mark_incomplete() { raise(num_ranks_ + 1); }
 bool Health::gone(int rank) const { return raised(rank); }
 void Health::abort() {
   raise(num_ranks_);

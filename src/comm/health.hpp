@@ -29,12 +29,13 @@ class Health {
   // For kernels: [num_ranks], not 0 once that rank is gone; and one word, not 0 after abort().
   const uint32_t* peer_state() const { return words_; }
   const uint32_t* abort_word() const { return words_ + num_ranks_; }
-  // For what needs every rank, and can't tell whose absence holds up whom: not 0 after abort(), and once a rank has died. A
-  // rank that left had nothing to do any more.
+  // For what needs every rank, and can't tell whose absence holds up whom: not 0 after abort(), and once a rank has
+  // died or the network does not join two of them any more. A rank that left had nothing to do any more.
   const uint32_t* incomplete_word() const { return words_ + num_ranks_ + 1; }
 
   void mark_gone(int rank);
   void mark_dead(int rank);
+  void mark_incomplete();
   bool gone(int rank) const;
   // Makes every wait of this rank end. Returns at once; may be called from any thread, any number of times.
   void abort();

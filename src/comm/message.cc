@@ -166,6 +166,28 @@ Result<Notice> Notice::parse(std::span<const std::byte> payload) {
   return notice;
 }
 
+std::vector<std::byte> Unreachable::encode() const {
+  WireWriter out;
+  out.put(comm_id);
+  out.put(from);
+  out.put(to);
+  put_reason(out, reason);
+  return out.take();
+}
+
+Result<Unreachable> Unreachable::parse(std::span<const std::byte> payload, int num_ranks) {
+  WireReader in(payload);
+  Unreachable unreachable;
+  unreachable.comm_id = in.get<uint64_t>();
+  const auto from = Untrusted<uint32_t>(in.get<uint32_t>()).within(0, uint32_t(num_ranks) - 1);
+  const auto to = Untrusted<uint32_t>(in.get<uint32_t>()).within(0, uint32_t(num_ranks) - 1);
+  unreachable.reason = get_reason(in);
+  if (!from || !to || *from == *to || !in.complete()) return malformed("notice of a rank that is not reached");
+  unreachable.from = *from;
+  unreachable.to = *to;
+  return unreachable;
+}
+
 std::string list_ranks(std::span<const int> ranks) {
   constexpr size_t kMaxNamed = 16;
   std::string names;

@@ -76,6 +76,17 @@ struct Notice {
   static Result<Notice> parse(std::span<const std::byte> payload);
 };
 
+// kUnreachable: the network of this name does not join these two any more.
+struct Unreachable {
+  uint64_t comm_id = 0;
+  uint32_t from = 0;  // who says so
+  uint32_t to = 0;
+  std::string reason;
+
+  std::vector<std::byte> encode() const;
+  static Result<Unreachable> parse(std::span<const std::byte> payload, int num_ranks);
+};
+
 // "3, 5 and 12 more": names the first few.
 std::string list_ranks(std::span<const int> ranks);
 

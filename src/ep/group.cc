@@ -150,7 +150,7 @@ Result<Group::Shared> Group::share(size_t num_bytes) {
 Status Group::unshare(const Shared& shared, bool peers_are_done) {
   std::erase_if(shared_, [&](const Shared& known) { return known.memory == shared.memory; });
   SWITCHYARD_TRY(comm_.deregister_window(shared.window));
-  return peers_are_done ? comm_.runtime().free(shared.memory) : comm_.free_after_network(shared.memory);
+  return comm_.release(shared.memory, peers_are_done);
 }
 
 Result<char*> Group::carve(size_t num_bytes) {
@@ -300,6 +300,11 @@ Status Group::describe_failure(uint64_t word) const {
                                   " sizes, top-k, layout or alignment: every rank must make the same calls in the same order");
     case Phase::kNetwork: {
       const Status network = comm_.net() == nullptr ? Status() : comm_.net()->error();
+      // Where it is lost as a whole, whoever was waited for at that moment is not to blame.
+      if (!network.ok() && !comm_.net()->usable(rank())) {
+        return Status::remote(text("rank ", rank(), ", epoch ", word & kEpochMask,
+                                   ": its network can't be used any more: ", network.message()));
+      }
       return Status::remote(who + " can't be reached over the network any more" + gone +
                             (network.ok() ? "" : ": " + network.message()));
     }

@@ -26,8 +26,8 @@ ChecksumEndpoint::ChecksumEndpoint(std::unique_ptr<NetEndpoint> inner, Runtime& 
       sources_(size_t(num_ranks)),
       targets_(size_t(num_ranks)) {}
 
-Result<std::unique_ptr<NetEndpoint>> ChecksumEndpoint::create(std::unique_ptr<NetEndpoint> inner, Runtime& runtime,
-                                                              int rank, int num_ranks, Deadline deadline) {
+Result<std::unique_ptr<ChecksumEndpoint>> ChecksumEndpoint::create(std::unique_ptr<NetEndpoint> inner, Runtime& runtime,
+                                                                   int rank, int num_ranks, Deadline deadline) {
   if (runtime.device().kind != DeviceKind::kHost) {
     return Status::invalid_usage("network checksums are for memory of the host; unset SWITCHYARD_NET_CHECKSUM");
   }
@@ -40,7 +40,7 @@ Result<std::unique_ptr<NetEndpoint>> ChecksumEndpoint::create(std::unique_ptr<Ne
   NetEndpoint& beneath = *endpoint->inner_;
   SWITCHYARD_TRY(beneath.register_region(LedgerLayout::kWordsRegion, words, layout.words_bytes(), deadline));
   SWITCHYARD_TRY(beneath.register_region(LedgerLayout::kRingsRegion, rings, layout.rings_bytes(), deadline));
-  return std::unique_ptr<NetEndpoint>(std::move(endpoint));
+  return endpoint;
 }
 
 ChecksumEndpoint::~ChecksumEndpoint() {
@@ -262,16 +262,21 @@ void ChecksumEndpoint::tell_taken(int source) {
 // ---- the end ----
 
 void ChecksumEndpoint::abort() {
-  fail(Status::invalid_usage("the network endpoint was aborted"));
+  stop(Status::invalid_usage("the network endpoint was aborted"));
   inner_->abort();
 }
 
-// Any thread, with the endpoint's lock or without: abort() must not wait for it.
 void ChecksumEndpoint::fail(const Status& why) {
+  if (stop(why) && on_failure_) on_failure_(why.message());
+}
+
+// True: it had not failed yet. Any thread, with the endpoint's lock or without: abort() must not wait for it.
+bool ChecksumEndpoint::stop(const Status& why) {
   const std::lock_guard lock(error_mutex_);
-  if (!error_.ok()) return;
+  if (!error_.ok()) return false;
   error_ = why;
-  failed_.store(true, std::memory_order_relaxed);  // carries nothing: who wants the reason takes the lock
+  failed_.store(true, std::memory_order_release);
+  return true;
 }
 
 Status ChecksumEndpoint::error() const {

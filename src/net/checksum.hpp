@@ -15,6 +15,7 @@
 //            place.
 #pragma once
 #include <atomic>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <vector>
@@ -68,8 +69,10 @@ struct LedgerLayout {
 class ChecksumEndpoint final : public NetEndpoint {
  public:
   // COLLECTIVE.
-  static Result<std::unique_ptr<NetEndpoint>> create(std::unique_ptr<NetEndpoint> inner, Runtime& runtime, int rank,
-                                                     int num_ranks, Deadline deadline);
+  static Result<std::unique_ptr<ChecksumEndpoint>> create(std::unique_ptr<NetEndpoint> inner, Runtime& runtime,
+                                                          int rank, int num_ranks, Deadline deadline);
+  // Called once, when it fails, with the reason; not where it is aborted. BEFORE  it is used by several threads.
+  void on_failure(std::function<void(const std::string& why)> handler) { on_failure_ = std::move(handler); }
   ~ChecksumEndpoint() override;
 
   Status register_region(uint32_t id, void* memory, size_t num_bytes, Deadline deadline) override;
@@ -111,11 +114,14 @@ class ChecksumEndpoint final : public NetEndpoint {
   uint64_t word(uint64_t offset) const;
   LedgerEntry* entry_at(uint64_t offset) const { return reinterpret_cast<LedgerEntry*>(rings_ + offset); }
   void fail(const Status& why);
-  bool failed() const { return failed_.load(std::memory_order_relaxed); }
+  bool stop(const Status& why);
+  // acquire; pairs with the release in stop(): who sees the network's end sees the abort's word
+  bool failed() const { return failed_.load(std::memory_order_acquire); }
 
   std::unique_ptr<NetEndpoint> inner_;
   Runtime& runtime_;
   const int rank_;
+  std::function<void(const std::string& why)> on_failure_;
   const LedgerLayout layout_;
   char* words_ = nullptr;
   char* rings_ = nullptr;

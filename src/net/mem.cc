@@ -6,6 +6,7 @@
 #include <shared_mutex>
 
 #include "base/checked.hpp"
+#include "base/failpoint.hpp"
 #include "platform/host/rows.hpp"
 
 namespace switchyard {
@@ -59,6 +60,7 @@ class MemEndpoint final : public NetEndpoint {
       rows::copy_streaming(to, from, put.num_bytes);
       rows::drain();
     }
+    SWITCHYARD_FAILPOINT("mem.put_copied");
     if (word != nullptr) {
       // release; pairs with the acquire in Gin::read_signal() and Barrier::heard()
       std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(word)).fetch_add(put.signal_value, std::memory_order_release);
@@ -83,9 +85,12 @@ class MemEndpoint final : public NetEndpoint {
   NetPost deliver() override { return flush(); }
   bool progress() override { return false; }
   void catch_up() override {}
-  bool usable(int /*peer*/) const override { return !aborted_.load(std::memory_order_relaxed); }
+  bool usable(int /*peer*/) const override {
+    // acquire; pairs with the release in abort(): who sees the network's end sees the abort's word
+    return !aborted_.load(std::memory_order_acquire);
+  }
   uint64_t bytes_in_flight() const override { return 0; }
-  void abort() override { aborted_.store(true, std::memory_order_relaxed); }
+  void abort() override { aborted_.store(true, std::memory_order_release); }
   Status error() const override {
     return aborted_.load(std::memory_order_relaxed) ? Status::invalid_usage("the network endpoint was aborted") : Status();
   }

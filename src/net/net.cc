@@ -5,6 +5,8 @@
 #include <string_view>
 
 #include "base/env.hpp"
+#include "base/failpoint.hpp"
+#include "base/guarded.hpp"
 #include "base/log.hpp"
 #include "net/checksum.hpp"
 #include "net/fault.hpp"
@@ -15,6 +17,17 @@
 #endif
 
 namespace switchyard {
+
+// Whom this does not reach for want of memory, its time limit tells.
+void LossTeller::tell(int peer, const std::string& why) const {
+  // Written so that tests/faults, where no connection ends by itself, does not list it.
+  (void)SWITCHYARD_FAILPOINT("net.before_loss_told");
+  (void)guarded([&] { bootstrap_->tell_unreachable(comm_id_, members_[size_t(peer)], why); });
+}
+
+void LossTeller::tell_all(const std::string& why) const {
+  for (int peer = 0; peer < int(members_.size()); ++peer) tell(peer, why);
+}
 
 std::span<const NetPlugin> net_plugins() {
   static const NetPlugin kPlugins[] = {
@@ -119,8 +132,10 @@ Result<std::unique_ptr<NetEndpoint>> connect_network(const NetPlugin& plugin, co
                                                plugin.capabilities.ordered_puts);
   }
   if (checksum) {
-    SWITCHYARD_ASSIGN(endpoint, ChecksumEndpoint::create(std::move(endpoint), window.runtime, window.rank, num_ranks,
-                                                         deadline));
+    SWITCHYARD_ASSIGN(std::unique_ptr<ChecksumEndpoint> checked,
+                      ChecksumEndpoint::create(std::move(endpoint), window.runtime, window.rank, num_ranks, deadline));
+    checked->on_failure([losses = LossTeller(context)](const std::string& why) { losses.tell_all(why); });
+    endpoint = std::move(checked);
   }
   if (endpoint.get() == &plain) return endpoint;
   SWITCHYARD_TRY(ProgressThreads::instance().add(*endpoint));

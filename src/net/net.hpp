@@ -15,6 +15,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "comm/window.hpp"
 #include "net/fault_plan.hpp"
@@ -87,6 +88,23 @@ struct NetContext {
   Window::Context window;   // who is in the communicator and how they exchange
   RankRange machine_ranks;  // ranks of this machine, whatever nodes it pretends to be
   uint64_t comm_id;         // names the plugin's own exchanges
+};
+
+// Tells others, through the bootstrap, that their network has lost them: nobody need wait for its time limit.
+// THREADS  any; never blocks.
+class LossTeller {
+ public:
+  explicit LossTeller(const NetContext& context)
+      : bootstrap_(&context.window.bootstrap),
+        comm_id_(context.comm_id),
+        members_(context.window.members.begin(), context.window.members.end()) {}
+  void tell(int peer, const std::string& why) const;
+  void tell_all(const std::string& why) const;
+
+ private:
+  Bootstrap* bootstrap_;
+  uint64_t comm_id_;
+  std::vector<int> members_;
 };
 
 struct NetPlugin {

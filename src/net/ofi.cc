@@ -4,11 +4,25 @@
 #include <utility>
 
 #include "base/env.hpp"
+#include "base/failpoint.hpp"
 #include "base/log.hpp"
 #include "net/ofi_endpoint.hpp"
 #include "net/progress.hpp"
 
 namespace switchyard {
+namespace {
+
+// A provider without IPv4 addresses chooses its device itself, whatever the interface. Who names one twice means it.
+Status check_apart(const OfiFabric& a, const OfiFabric& b) {
+  const std::string device = a.info->domain_attr->name;
+  if (a.interface.name == b.interface.name || device != b.info->domain_attr->name) return {};
+  return Status::invalid_usage(text("interfaces ", a.interface.name, " and ", b.interface.name,
+                                    " (SWITCHYARD_INTERFACE) are one "
+                                    "device to libfabric provider '",
+                                    a.info->fabric_attr->prov_name, "', ", device, "; name one"));
+}
+
+}  // namespace
 
 Result<std::unique_ptr<NetEndpoint>> OfiEndpoint::connect(const NetContext& context, Deadline deadline) {
   const size_t num_ranks = context.window.members.size();
@@ -20,6 +34,7 @@ Result<std::unique_ptr<NetEndpoint>> OfiEndpoint::connect(const NetContext& cont
   std::vector<Rail> rails;
   for (const Interface& interface : interfaces) {
     SWITCHYARD_ASSIGN(OfiFabric fabric, OfiFabric::open(context.name, interface));
+    for (const Rail& other : rails) SWITCHYARD_TRY(check_apart(other.fabric, fabric));
     rails.push_back({std::move(fabric), random_bits<uint32_t>()});
   }
   std::unique_ptr<OfiEndpoint> endpoint(new OfiEndpoint(context, std::move(rails)));
@@ -44,8 +59,10 @@ Status OfiEndpoint::meet(Deadline deadline) {
     mine.push_back({name, std::min(env().net_data_bytes, uint64_t{info.domain_attr->cq_data_size}), info.ep_attr->protocol,
                     info.ep_attr->protocol_version, rail.tag, 0});
   }
+  SWITCHYARD_FAILPOINT("net.join_before_addresses");
   SWITCHYARD_ASSIGN(const std::vector<std::vector<RailOffer>> offers,
                     bootstrap_.exchange_lists<RailOffer>(comm_id_, members_, mine, deadline));
+  SWITCHYARD_FAILPOINT("net.join_after_addresses");
   const auto fewest = std::min_element(offers.begin(), offers.end(),
                                        [](const auto& a, const auto& b) { return a.size() < b.size(); });
   if (fewest->empty()) return Status::remote(text("rank ", fewest - offers.begin(), " has no address on the network"));
@@ -75,7 +92,7 @@ Status OfiEndpoint::meet(Deadline deadline) {
     max_piece_bytes_ = std::min<uint64_t>(max_piece_bytes_, fabric.info->ep_attr->max_msg_size);
     for (const std::vector<RailOffer>& peer : offers) {
       SWITCHYARD_ASSIGN(const fi_addr_t address, fabric.add_peer(peer[rail].name));
-      rails_[rail].ways.push_back({address, peer[rail].tag});
+      rails_[rail].ways.push_back({.address = address, .tag = peer[rail].tag});
     }
     std::vector<SignalMessage>& buffers = rails_[rail].receive_buffers;
     SWITCHYARD_ASSIGN(rails_[rail].receives, register_on(rails_[rail], kReceiveRegion, buffers.data(),
@@ -132,6 +149,7 @@ Status OfiEndpoint::register_region(uint32_t id, void* memory, size_t num_bytes,
       mine.push_back(region.registrations.back().offer);
     }
   }
+  SWITCHYARD_FAILPOINT("net.region_registered");
   SWITCHYARD_ASSIGN(region.offers, bootstrap_.exchange_lists<RegionOffer>(comm_id_, members_, mine, deadline));
   for (size_t rank = 0; rank < region.offers.size(); ++rank) {
     if (region.offers[rank].size() == rails_.size()) continue;
@@ -148,6 +166,7 @@ Status OfiEndpoint::register_region(uint32_t id, void* memory, size_t num_bytes,
     }
     regions_.insert_or_assign(id, std::move(region));
   }
+  SWITCHYARD_FAILPOINT("net.region_known");
   // Nobody writes before everybody knows the region.
   return bootstrap_.barrier(comm_id_, members_, deadline);
 }

@@ -3,6 +3,7 @@
 
 #include "base/checked.hpp"
 #include "base/clock.hpp"
+#include "base/failpoint.hpp"
 #include "base/log.hpp"
 #include "net/ofi_endpoint.hpp"
 
@@ -19,15 +20,9 @@ bool OfiEndpoint::progress() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock) return false;
   count_help();
+  SWITCHYARD_FAILPOINT("net.progress");
+  look_after_peers();
   return poll();
-}
-
-void OfiEndpoint::look_at_links() {
-  const Interface* lost = links_->lost();
-  if (lost == nullptr) return;
-  fail(Status::remote(text("rank ", rank_, ": interface ", lost->name, " (address ", lost->address,
-                           ") is down or has no carrier, and carries a share of all puts; see `ip link show ", lost->name,
-                           "`, or start without it in SWITCHYARD_INTERFACE")));
 }
 
 // True when something had completed, here or from a peer.
@@ -63,6 +58,7 @@ bool OfiEndpoint::poll(size_t rail) {
 void OfiEndpoint::take(const fi_cq_data_entry& entry) {
   // Of writes; a message that brings data along is one like any other.
   if ((entry.flags & FI_REMOTE_CQ_DATA) != 0 && (entry.flags & FI_RECV) == 0) {
+    SWITCHYARD_FAILPOINT("net.write_arrived");
     const CompletionData data = CompletionData::unpack(entry.data);
     Signal signal;
     if (data.word != kNoWord) {
@@ -81,9 +77,11 @@ void OfiEndpoint::take(const fi_cq_data_entry& entry) {
   auto* operation = reinterpret_cast<Operation*>(entry.op_context);
   if (operation == nullptr) return fail(Status::internal(text("rank ", rank_, ": a completion of libfabric names no operation")));
   if (operation->peer >= 0) {
+    SWITCHYARD_FAILPOINT("net.operation_complete");
     count_down(operation->countdown);
     return end(operation);
   }
+  SWITCHYARD_FAILPOINT("net.message_arrived");
   const Rail& rail = rails_[operation->rail];
   const SignalMessage message = *operation->buffer;
   if (entry.len == sizeof(message) && message.tag == rail.tag) {
@@ -110,8 +108,18 @@ void OfiEndpoint::arrived(uint32_t rank, uint32_t sequence, const Signal& signal
     // release; pairs with the acquire in Gin::read_signal() and Barrier::heard()
     std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(region->memory + due.offset))
         .fetch_add(due.value, std::memory_order_release);
+    SWITCHYARD_FAILPOINT("net.signal_applied");
   };
-  if (rank >= peers_.size() || !peers_[rank].incoming.arrive(sequence, signal, apply)) {
+  const bool is_peer = rank < peers_.size();
+  // For good: numbers come again after 16384 others.
+  if (is_peer && peers_[rank].misses_writes) return;
+  // Where the network keeps their order, writes come by their numbers: what is missing now was lost.
+  if (is_peer && delivery_ == 0 && sequence != peers_[rank].incoming.next()) {
+    peers_[rank].misses_writes = true;
+    return lose(int(rank), text("its write ", sequence, " came where ", peers_[rank].incoming.next(),
+                                " was due: its connection ended, was made anew, and what was on its way is lost"));
+  }
+  if (!is_peer || !peers_[rank].incoming.arrive(sequence, signal, apply)) {
     fail(Status::remote(text("rank ", rank_, ": write ", sequence, " of rank ", rank, " came twice, or was never due")));
   }
 }
@@ -131,48 +139,6 @@ bool OfiEndpoint::take_failure(size_t rail) {
   end(operation);
   lose(peer, text(fabric_words(entry.err), on_rail(rail)));
   return true;
-}
-
-// Any thread, with the endpoint's lock or without: abort() must not wait for it.
-void OfiEndpoint::fail(const Status& why) {
-  note(why);
-  failed_.store(true, std::memory_order_relaxed);  // carries nothing: who wants the reason takes the lock
-}
-
-// One peer; the others go on.
-void OfiEndpoint::lose(int peer, const std::string& why) {
-  if (peers_[size_t(peer)].left.load(std::memory_order_relaxed)) return;
-  // release; pairs with the acquire in usable()
-  if (peers_[size_t(peer)].lost.exchange(true, std::memory_order_release)) return;
-  note(Status::remote(text("rank ", rank_, ": the network lost rank ", peer, ": ", why)));
-}
-
-void OfiEndpoint::give_up(int peer, const std::string& why) {
-  lose(peer, why);  // first: who holds the lock for long looks at this
-  const std::lock_guard lock(mutex_);
-  write_off(peers_[size_t(peer)]);
-}
-
-void OfiEndpoint::forget(int peer) {
-  peers_[size_t(peer)].left.store(true, std::memory_order_relaxed);  // first, as above
-  const std::lock_guard lock(mutex_);
-  write_off(peers_[size_t(peer)]);
-}
-
-void OfiEndpoint::write_off(Peer& peer) {
-  if (std::exchange(peer.is_written_off, true)) return;
-  num_in_flight_ -= peer.num_in_flight;
-  add_bytes_in_flight(-peer.bytes_in_flight);
-}
-
-void OfiEndpoint::note(const Status& why) {
-  const std::lock_guard lock(error_mutex_);
-  if (error_.ok()) error_ = why;
-}
-
-Status OfiEndpoint::error() const {
-  const std::lock_guard lock(error_mutex_);
-  return error_;
 }
 
 }  // namespace switchyard

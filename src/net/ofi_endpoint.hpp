@@ -1,9 +1,10 @@
-// OfiEndpoint: one rank's end of a network that libfabric reaches (docs/networks.md). One class in three files, by what is under
-// way:
+// OfiEndpoint: one rank's end of a network that libfabric reaches (docs/networks.md). One class in four files, by what
+// is under way:
 //
 //   ofi.cc              making it: rails, addresses, registrations
 //   ofi_posting.cc      puts, cut into pieces and spread over rails; gets, flushes
-//   ofi_completions.cc  what has arrived or is complete; peers and networks that are lost
+//   ofi_completions.cc  what has arrived or is complete
+//   ofi_loss.cc         peers and networks that are lost, and how that is found out
 //
 // THREADS, OWNERSHIP, ERRORS  as NetEndpoint; everything of libfabric is used under one lock.
 #pragma once
@@ -46,12 +47,13 @@ class OfiEndpoint final : public NetEndpoint {
   void catch_up() override;
   uint64_t bytes_in_flight() const override { return bytes_in_flight_.load(std::memory_order_relaxed); }
   bool usable(int peer) const override {
-    // acquire; pairs with the release in lose(): who sees that a peer is lost sees all that came from it
-    return !failed_.load(std::memory_order_relaxed) && !peers_[size_t(peer)].lost.load(std::memory_order_acquire);
+    // acquire; pairs with the release in mark_lost() and stop(): who sees that a peer is lost sees all that came from
+    // it, and who sees the end of an abort sees the abort
+    return !failed_.load(std::memory_order_acquire) && !peers_[size_t(peer)].lost.load(std::memory_order_acquire);
   }
   void give_up(int peer, const std::string& why) override;
   void forget(int peer) override;
-  void abort() override { fail(Status::invalid_usage("the network endpoint was aborted")); }
+  void abort() override { stop(Status::invalid_usage("the network endpoint was aborted")); }
   Status error() const override;
 
  private:
@@ -63,6 +65,8 @@ class OfiEndpoint final : public NetEndpoint {
   struct Way {
     fi_addr_t address;
     uint32_t tag;
+    bool was_reached = false;  // the provider has had a connection
+    bool is_refused = false;   // and has none now
   };
   // A way to every peer: libfabric's objects on one interface. Any rail may bring any write, since nothing but its number
   // says when it counts.
@@ -90,7 +94,11 @@ class OfiEndpoint final : public NetEndpoint {
     bool has_undelivered = false;   // something was posted whose completion says nothing about the target
     bool is_written_off = false;    // what is in flight to it counts no more
     uint64_t refused_since_ns = 0;  // the provider has no way to it; 0: it has
-    bool was_reached = false;       // the provider has had a way to it
+    uint64_t last_refused_ns = 0;
+    bool was_reconnected = false;
+    uint32_t next_at_last_look = 0;  // number of a write
+    bool needs_probe = false;        // something was posted since the last one
+    bool misses_writes = false;      // that it sent: nothing of it counts any more
     SignalOrder incoming;
   };
   // The counter of a put, and how many of its pieces are not complete: they may become so in any order.
@@ -106,6 +114,7 @@ class OfiEndpoint final : public NetEndpoint {
     std::optional<uint32_t> sequence;  // of a write or a signal
     uint64_t num_bytes;
     Countdown* countdown;  // of the put that this is a piece of; null: none
+    bool is_upkeep;        // nobody waits for it: a flush does not, and a peer that does not help holds up nobody
     SignalMessage message;  // that is sent
     SignalMessage* buffer;  // where a receive puts one
   };
@@ -119,10 +128,13 @@ class OfiEndpoint final : public NetEndpoint {
     bool has_signal;
     bool is_chained;  // another write follows at once
     Countdown* countdown;
+    uint64_t delivery;  // what its completion means
+    bool is_upkeep = false;
   };
 
   OfiEndpoint(const NetContext& context, std::vector<Rail> rails)
       : bootstrap_(context.window.bootstrap),
+        losses_(context),
         comm_id_(context.comm_id),
         members_(context.window.members.begin(), context.window.members.end()),
         rank_(context.window.rank),
@@ -138,7 +150,8 @@ class OfiEndpoint final : public NetEndpoint {
   bool reaches(const NetPut& put) const;
   NetPost put_from(const NetPut& put, const Source& source, bool is_chained);
   bool may_chain(const Peer& peer) const;
-  NetPost write(const NetPut& put, const Region& to, const Source& source, const Piece& piece, uint64_t delivery);
+  NetPost write(const NetPut& put, const Region& to, const Source& source, const Piece& piece);
+  NetPost write_fence(int peer, bool is_upkeep);
   NetPost send_signal(const NetPut& put);
   uint32_t word_of(const NetPut& put) const;
   NetPost posted(int64_t result, Operation* operation, const char* what);
@@ -150,13 +163,13 @@ class OfiEndpoint final : public NetEndpoint {
   uint64_t piece_bytes(uint64_t num_bytes) const;
   // For people; empty where there is one.
   std::string on_rail(size_t rail) const;
-  static bool keeps_refusing(Peer& peer);
+  void has_way(int peer, size_t rail);
+  bool keeps_refusing(int peer, size_t rail);
   bool poll();
   bool poll(size_t rail);
   void take(const fi_cq_data_entry& entry);
   bool take_failure(size_t rail);
   void receive_again(Operation* operation);
-  void look_at_links();
   void arrived(uint32_t rank, uint32_t sequence, const Signal& signal);
   Operation* take_operation(int peer, size_t rail);
   void give_back(Operation* operation) { free_operations_.push_back(operation); }
@@ -165,8 +178,9 @@ class OfiEndpoint final : public NetEndpoint {
   // It was posted and is complete, or lost.
   void end(Operation* operation) {
     Peer& peer = peers_[size_t(operation->peer)];
-    --peer.num_in_flight;
     if (operation->sequence) peer.outgoing.delivered(*operation->sequence);
+    if (operation->is_upkeep) return give_back(operation);
+    --peer.num_in_flight;
     peer.bytes_in_flight -= operation->num_bytes;
     if (!peer.is_written_off) {
       --num_in_flight_;
@@ -177,9 +191,14 @@ class OfiEndpoint final : public NetEndpoint {
   void add_bytes_in_flight(uint64_t num_bytes) {
     bytes_in_flight_.store(bytes_in_flight_.load(std::memory_order_relaxed) + num_bytes, std::memory_order_relaxed);
   }
+  void look_at_links();
+  void look_after_peers();
+  void probe(int peer);
   void fail(const Status& why);
+  bool stop(const Status& why);
   void write_off(Peer& peer);
   void lose(int peer, const std::string& why);
+  bool mark_lost(int peer, const std::string& why);
   void note(const Status& why);
 
   static constexpr size_t kNumReceives = 256;           // a rail
@@ -191,6 +210,7 @@ class OfiEndpoint final : public NetEndpoint {
   static constexpr uint32_t kReceiveRegion = ~0u;  // messages; nobody else knows it
 
   Bootstrap& bootstrap_;
+  const LossTeller losses_;
   const uint64_t comm_id_;
   const std::vector<int> members_;
   const int rank_;
@@ -214,6 +234,7 @@ class OfiEndpoint final : public NetEndpoint {
   uint64_t sink_[2] = {};  // where the others' bare writes go, and what this rank's carry
   size_t num_in_flight_ = 0;  // writes, reads and messages of this rank, but to peers that are written off
   std::atomic<uint64_t> bytes_in_flight_{0};  // written under the lock; read by anybody, as a hint
+  uint64_t next_look_ns_ = 0;                 // after the peers
   bool was_disturbed_ = false;  // by messages of who is not of this job
   std::atomic<bool> failed_{false};
   mutable std::mutex error_mutex_;

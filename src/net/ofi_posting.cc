@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "base/checked.hpp"
+#include "base/failpoint.hpp"
 #include "net/ofi_endpoint.hpp"
 #include "platform/host/wait.hpp"
 
@@ -16,6 +17,7 @@ OfiEndpoint::Operation* OfiEndpoint::take_operation(int peer, size_t rail) {
   operation->sequence.reset();
   operation->num_bytes = 0;
   operation->countdown = nullptr;
+  operation->is_upkeep = false;
   return operation;
 }
 
@@ -43,36 +45,27 @@ std::string OfiEndpoint::on_rail(size_t rail) const {
 NetPost OfiEndpoint::posted(int64_t result, Operation* operation, const char* what) {
   if (result == 0) {
     Peer& peer = peers_[size_t(operation->peer)];
+    if (operation->sequence) peer.outgoing.posted();
+    has_way(operation->peer, operation->rail);
+    if (operation->is_upkeep) return NetPost::kPosted;
     ++peer.num_in_flight;
     peer.bytes_in_flight += operation->num_bytes;
     ++num_in_flight_;
-    if (operation->sequence) peer.outgoing.posted();
-    peer.has_undelivered = delivery_ == 0;
+    peer.has_undelivered = peer.needs_probe = delivery_ == 0;
     add_bytes_in_flight(operation->num_bytes);
     rails_[operation->rail].num_bytes_given += operation->num_bytes;
-    peer.refused_since_ns = 0;
-    peer.was_reached = true;
     return NetPost::kPosted;
   }
   const int peer = operation->peer;
   const size_t rail = operation->rail;
   give_back(operation);
   if (result == -FI_EAGAIN) {
-    poll();
-    if (!keeps_refusing(peers_[size_t(peer)])) return NetPost::kBusy;
+    if (!keeps_refusing(peer, rail)) return NetPost::kBusy;
     lose(peer, text("it takes no connection", on_rail(rail)));
     return NetPost::kFailed;
   }
   lose(peer, text(what, on_rail(rail), ": ", fabric_words(int(-result))));
   return NetPost::kFailed;
-}
-
-// "Again" is all that a provider says while it tries to connect, to a process that ended, for ever. Where nothing is in
-// flight to the peer it has nothing else to wait for.
-bool OfiEndpoint::keeps_refusing(Peer& peer) {
-  const uint64_t now = now_ns();
-  if (peer.refused_since_ns == 0 || peer.num_in_flight > 0) peer.refused_since_ns = now;
-  return now - peer.refused_since_ns > (peer.was_reached ? kReconnectLimitNs : kConnectLimitNs);
 }
 
 bool OfiEndpoint::has_room(Peer& peer) {
@@ -176,7 +169,7 @@ NetPost OfiEndpoint::put_from(const NetPut& put, const Source& source, bool is_c
     const bool last = offset + num_bytes == put.num_bytes;
     const bool has_signal = last && fits;
     result = write(put, to, source,
-                   {offset, num_bytes, has_signal, has_signal && is_chained && may_chain(peer), countdown}, delivery_);
+                   {offset, num_bytes, has_signal, has_signal && is_chained && may_chain(peer), countdown, delivery_});
     if (result == NetPost::kPosted) offset += num_bytes;
     return result;
   };
@@ -203,8 +196,7 @@ NetPost OfiEndpoint::put_from(const NetPut& put, const Source& source, bool is_c
   return NetPost::kFailed;
 }
 
-NetPost OfiEndpoint::write(const NetPut& put, const Region& to, const Source& source, const Piece& piece,
-                           uint64_t delivery) {
+NetPost OfiEndpoint::write(const NetPut& put, const Region& to, const Source& source, const Piece& piece) {
   Peer& peer = peers_[size_t(put.peer)];
   const size_t rail = next_rail();
   const RegionOffer& offer = to.offers[size_t(put.peer)][rail];
@@ -218,6 +210,7 @@ NetPost OfiEndpoint::write(const NetPut& put, const Region& to, const Source& so
   operation->sequence = data.sequence;
   operation->num_bytes = length;
   operation->countdown = piece.countdown;
+  operation->is_upkeep = piece.is_upkeep;
   const bool is_value = source.region == nullptr;
   if (is_value) std::memcpy(&operation->message.value, source.memory, length);
   const char* from = is_value ? reinterpret_cast<const char*>(&operation->message.value) : static_cast<const char*>(source.memory);
@@ -235,8 +228,19 @@ NetPost OfiEndpoint::write(const NetPut& put, const Region& to, const Source& so
   message.data = data.pack();
   const uint64_t inject = is_value ? inject_flag(rail) : 0;
   const uint64_t more = piece.is_chained ? FI_MORE : 0;
-  const uint64_t flags = FI_REMOTE_CQ_DATA | FI_COMPLETION | delivery | inject | more;
-  return posted(fi_writemsg(rails_[rail].fabric.endpoint.get(), &message, flags), operation, "a write");
+  const uint64_t flags = FI_REMOTE_CQ_DATA | FI_COMPLETION | piece.delivery | inject | more;
+  SWITCHYARD_FAILPOINT("net.before_write");
+  const int64_t written = fi_writemsg(rails_[rail].fabric.endpoint.get(), &message, flags);
+  SWITCHYARD_FAILPOINT("net.write_posted");
+  return posted(written, operation, "a write");
+}
+
+// A write of nothing, behind all others, that is complete when it is there.
+NetPost OfiEndpoint::write_fence(int peer, bool is_upkeep) {
+  NetPut fence{};
+  fence.peer = peer;
+  const Region& sink = *find(kSinkRegion);
+  return write(fence, sink, {&sink_[1], &sink}, {0, 0, true, false, nullptr, FI_DELIVERY_COMPLETE, is_upkeep});
 }
 
 NetPost OfiEndpoint::send_signal(const NetPut& put) {
@@ -254,6 +258,7 @@ NetPost OfiEndpoint::send_signal(const NetPut& put) {
   message.context = &operation->context;
   const int64_t sent =
       fi_sendmsg(rails_[rail].fabric.endpoint.get(), &message, inject_flag(rail) | FI_COMPLETION | delivery_);
+  SWITCHYARD_FAILPOINT("net.message_posted");
   return posted(sent, operation, "a signal");
 }
 
@@ -287,13 +292,10 @@ NetPost OfiEndpoint::deliver() {
   {
     const std::lock_guard lock(mutex_);
     for (size_t rank = 0; rank < peers_.size(); ++rank) {
-      if (!peers_[rank].has_undelivered || !usable(int(rank)) || peers_[rank].left.load(std::memory_order_relaxed)) continue;
-      // A write of nothing, behind all others, that is complete when it is there.
+      if (!peers_[rank].has_undelivered || !usable(int(rank)) || peers_[rank].left.load(std::memory_order_relaxed))
+        continue;
       if (!has_room(peers_[rank])) return NetPost::kBusy;
-      NetPut fence{};
-      fence.peer = int(rank);
-      const Piece piece{0, 0, true, false, nullptr};
-      const NetPost result = write(fence, *find(kSinkRegion), {&sink_[1], find(kSinkRegion)}, piece, FI_DELIVERY_COMPLETE);
+      const NetPost result = write_fence(int(rank), /*is_upkeep=*/false);
       if (result == NetPost::kBusy) return NetPost::kBusy;
       peers_[rank].has_undelivered = false;
     }

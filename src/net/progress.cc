@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "base/env.hpp"
+#include "base/failpoint.hpp"
 #include "base/guarded.hpp"
 #include "switchyard/platform/backoff.hpp"
 
@@ -60,6 +61,7 @@ void ProgressThreads::run(Worker& worker) {
       if (worker.stopping) return;
       for (auto& item : worker.items) {
         // Whoever waits for the network is at it: two would only stand in each other's way.
+        SWITCHYARD_FAILPOINT("progress.turn");
         const bool is_helped = item.what->num_helped() != item.num_helped;
         // Out of memory for a moment: what was not moved now is next time.
         if (!is_helped) (void)guarded([&] { moved |= item.what->progress(); });

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 
+#include "base/failpoint.hpp"
 #include "base/log.hpp"
 #include "platform/host/wait.hpp"
 #include "switchyard/platform/host.hpp"
@@ -81,6 +82,7 @@ NetPost Proxy::step(Lane& lane) {
   if (!lane.has_put) {
     ProxyDescriptor descriptor;
     if (!lane.ring->take(kHost, lane.next, descriptor)) return NetPost::kBusy;
+    SWITCHYARD_FAILPOINT("proxy.descriptor_taken");
     if (descriptor.op() == ProxyOp::kFlush) {
       lane.is_flushing = true;
       return step(lane);
@@ -163,6 +165,7 @@ NetPost Proxy::post_chain(Lane& lane) {
   }
   NetPost result;
   const size_t num_posted = endpoint_.put_chain({chain.data(), size}, result);
+  SWITCHYARD_FAILPOINT("proxy.chain_posted");
   for (size_t i = 0; i < num_posted; ++i) lane.bytes_left -= std::min(lane.bytes_left, chain[i].num_bytes);
   lane.next += num_posted;
   return result;

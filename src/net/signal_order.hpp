@@ -28,6 +28,8 @@ struct Signal {
 template <int kBits, uint32_t kWindow>
 class BasicSignalOrder {
  public:
+  // The first number that has not arrived.
+  uint32_t next() const { return next_; }
   // The write with this number has arrived. Calls apply(signal) for it and those it held up, in order, as far as there
   // is no gap. False: such a write can't be.
   template <class Apply>

@@ -99,9 +99,9 @@ std::string CollRank::check(const CollRound& round, const std::vector<int>& node
   return out_.received == wanted.received ? "" : "send and receive are wrong";
 }
 
-std::string CollRank::run_and_check(const CollRound& round, const std::vector<int>& node_of_rank) {
+Verdict CollRank::run_and_check(const CollRound& round, const std::vector<int>& node_of_rank) {
   const Status status = run(round);
-  return status.ok() ? check(round, node_of_rank) : status.to_string();
+  return status.ok() ? Verdict(check(round, node_of_rank)) : Verdict(status);
 }
 
 }  // namespace switchyard::testing

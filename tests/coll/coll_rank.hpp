@@ -11,6 +11,7 @@
 #include "coll/reference.hpp"
 #include "platform/host/stream.hpp"
 #include "support/process_ranks.hpp"
+#include "support/verdict.hpp"
 
 namespace switchyard::testing {
 
@@ -34,7 +35,7 @@ class CollRank {
   Status run(const CollRound& round);
   // Empty, or what was wrong. REQUIRES  run() has succeeded.
   std::string check(const CollRound& round, const std::vector<int>& node_of_rank) const;
-  std::string run_and_check(const CollRound& round, const std::vector<int>& node_of_rank);
+  Verdict run_and_check(const CollRound& round, const std::vector<int>& node_of_rank);
 
  private:
   struct Outputs {

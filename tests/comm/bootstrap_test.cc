@@ -1,5 +1,6 @@
 #include <atomic>
 #include <barrier>
+#include <mutex>
 
 #include "boot_support.hpp"
 
@@ -204,6 +205,42 @@ TEST(Bootstrap, RefusesImpossibleRanksAndBadIds) {
   EXPECT_EQ(code_of(-1, 2), Code::kInvalidArgument);
   EXPECT_EQ(code_of(0, kMaxBootstrapRanks + 1), Code::kInvalidArgument);
   EXPECT_EQ(Bootstrap::connect(UniqueId{}, 0, 1, in_seconds(1)).status().code(), Code::kInvalidArgument);
+}
+
+TEST(Bootstrap, EverybodyHearsOfTheFirstLossOfANetworkAndOfOthersTheOneThatIsNotReached) {
+  constexpr size_t kFlood = 1000;  // more than a rank may tell of
+  const auto coordinator = start_coordinator();
+  run_ranks(coordinator->id(), 3, [](Bootstrap& bootstrap) {
+    std::mutex mutex;
+    std::vector<BootstrapEvent> events;
+    const auto num_events = [&] {
+      const std::lock_guard lock(mutex);
+      return events.size();
+    };
+    bootstrap.set_event_handler([&](const BootstrapEvent& event) {
+      const std::lock_guard lock(mutex);
+      if (event.kind == BootstrapEvent::Kind::kUnreachable) events.push_back(event);
+    });
+    if (bootstrap.rank() == 0) bootstrap.tell_unreachable(77, 2, "connection reset");
+    EXPECT_TRUE(eventually([&] { return num_events() == 1; }));
+    EXPECT_EQ(events[0].rank, 0);
+    EXPECT_EQ(events[0].peer, 2);
+    EXPECT_EQ(events[0].comm_id, 77u);
+    EXPECT_EQ(events[0].message, "connection reset");
+    EXPECT_TRUE(bootstrap.barrier(1, world(3), in_seconds(30)).ok()) << "all goes on";
+    if (bootstrap.rank() == 0) {
+      for (size_t i = 0; i < kFlood; ++i) bootstrap.tell_unreachable(77, 1, "again");
+      bootstrap.tell_unreachable(77, 0, "itself");
+    }
+    EXPECT_TRUE(bootstrap.barrier(1, world(3), in_seconds(30)).ok());
+    if (bootstrap.rank() == 1) {
+      EXPECT_GE(num_events(), 2u);
+      EXPECT_LT(num_events(), kFlood / 10);
+    } else {
+      EXPECT_EQ(num_events(), 1u);
+    }
+    bootstrap.set_event_handler(nullptr);
+  });
 }
 
 TEST(Bootstrap, RegistryKeepsCoordinatorsOfIdsAlive) {

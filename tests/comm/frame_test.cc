@@ -196,6 +196,16 @@ TEST(Messages, SurviveEncodingAndParsing) {
   ASSERT_TRUE(notice.ok());
   EXPECT_EQ(notice->rank, 5u);
   EXPECT_EQ(notice->reason, "gone?[31m?") << "control characters of a peer must not reach a terminal";
+
+  const auto unreachable = Unreachable::parse(Unreachable{7, 1, 2, "reset\n"}.encode(), 3);
+  ASSERT_TRUE(unreachable.ok());
+  EXPECT_EQ(unreachable->comm_id, 7u);
+  EXPECT_EQ(unreachable->from, 1u);
+  EXPECT_EQ(unreachable->to, 2u);
+  EXPECT_EQ(unreachable->reason, "reset?");
+  EXPECT_FALSE(Unreachable::parse(Unreachable{7, 0, 3, ""}.encode(), 3).ok()) << "there is no such rank";
+  EXPECT_FALSE(Unreachable::parse(Unreachable{7, 3, 0, ""}.encode(), 3).ok()) << "there is no such rank";
+  EXPECT_FALSE(Unreachable::parse(Unreachable{7, 1, 1, ""}.encode(), 3).ok()) << "nobody is out of its own reach";
 }
 
 TEST(Messages, RequestsWithWrongMembersAreRefused) {
@@ -212,10 +222,10 @@ TEST(Messages, RequestsWithWrongMembersAreRefused) {
 
 TEST(Messages, ParsersTakeAnyBytes) {
   std::mt19937 random(1);
-  const std::vector<std::vector<std::byte>> seeds = {ExchangeRequest{{1, 2}, 3, {0, 1, 2}, pattern(20)}.encode(),
-                                                     ExchangeResult{{1, 2}, {pattern(9), pattern(4)}}.encode(),
-                                                     ExchangeMissing{{1, 2}, {1, 2}}.encode(),
-                                                     Notice{1, Code::kRemoteError, "reason"}.encode()};
+  const std::vector<std::vector<std::byte>> seeds = {
+      ExchangeRequest{{1, 2}, 3, {0, 1, 2}, pattern(20)}.encode(),
+      ExchangeResult{{1, 2}, {pattern(9), pattern(4)}}.encode(), ExchangeMissing{{1, 2}, {1, 2}}.encode(),
+      Notice{1, Code::kRemoteError, "reason"}.encode(), Unreachable{1, 0, 2, "reason"}.encode()};
   for (int round = 0; round < 50'000; round++) {
     auto bytes = seeds[random() % seeds.size()];
     for (unsigned i = random() % 4; i > 0 && !bytes.empty(); i--) bytes[random() % bytes.size()] = std::byte(random());
@@ -231,6 +241,7 @@ TEST(Messages, ParsersTakeAnyBytes) {
     }
     (void)ExchangeFailure::parse(bytes).ok();
     (void)Notice::parse(bytes).ok();
+    (void)Unreachable::parse(bytes, 3).ok();
   }
 }
 

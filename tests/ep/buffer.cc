@@ -18,7 +18,8 @@ Buffer::Buffer(Communicator& comm, size_t num_bytes, bool window)
     : comm_(comm), num_bytes_(num_bytes), allocated_(std::max<size_t>(num_bytes, 16)) {
   if (window) {
     const auto sizes = comm.exchange(uint64_t(num_bytes));
-    for (const uint64_t size : sizes.value()) allocated_ = std::max<size_t>(allocated_, size);
+    if (sizes.ok()) allocated_ = std::max<size_t>(allocated_, *std::ranges::max_element(sizes.value()));
+    else made_ = sizes.status();
     window_start_ = kWindowMargin;
     allocated_ += 2 * kWindowMargin;
     offset_ = (allocated_ - num_bytes) / 16 * 16;
@@ -26,7 +27,10 @@ Buffer::Buffer(Communicator& comm, size_t num_bytes, bool window)
   base_ = static_cast<uint8_t*>(comm.runtime().allocate(allocated_).value());
   if (comm.runtime().device().kind == DeviceKind::kCuda) copy_ = std::make_unique<uint8_t[]>(allocated_);
   host_ = copy_ ? copy_.get() : base_;
-  if (window) window_ = comm.register_window(base_ + window_start_, allocated_ - window_start_).value();
+  if (!window || !made_.ok()) return;
+  const auto registered = comm.register_window(base_ + window_start_, allocated_ - window_start_);
+  if (registered.ok()) window_ = registered.value();
+  else made_ = registered.status();
 }
 
 Buffer::~Buffer() {

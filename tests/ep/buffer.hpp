@@ -2,8 +2,8 @@
 //
 // THREADS    a buffer belongs to its rank's thread.
 // OWNERSHIP  owns its allocation and its window; the communicator must outlive it.
-// ERRORS     construction expects to succeed; what goes wrong later is printed, for the test at hand has its own
-// faults.
+// ERRORS     made() says why there is no window; memory is expected to be there. What goes wrong later is printed, for
+//            the test at hand has its own faults.
 #pragma once
 #include <algorithm>
 #include <initializer_list>
@@ -31,6 +31,8 @@ class Buffer {
   // COLLECTIVE with `window`: one size is agreed on.
   Buffer(Communicator& comm, size_t num_bytes, bool window = false);
   ~Buffer();
+  // Ok, or why there is no window. REQUIRES  for all but destruction that it is.
+  const Status& made() const { return made_; }
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
 
@@ -61,6 +63,7 @@ class Buffer {
   uint8_t* host_;
   uint8_t filled_with_ = 0;
   Window* window_ = nullptr;
+  Status made_;
 };
 
 }  // namespace switchyard::testing

@@ -153,7 +153,13 @@ HtRank::HtRank(Communicator& comm, StreamRef stream, const HtScenario& scenario,
   weights_.load(c_.topk_weights[size_t(rank_)]);
 }
 
+Status HtRank::made() const {
+  for (const Buffer* buffer : {&out_tokens_, &out_scales_, &results_}) SWITCHYARD_TRY(buffer->made());
+  return {};
+}
+
 Status HtRank::open(ep::Group& group, void* handle_memory, size_t num_memory_bytes) {
+  SWITCHYARD_TRY(made());
   const ep::HandleConfig config{
       .expert_alignment = size_t(c_.alignment), .memory = handle_memory, .num_memory_bytes = num_memory_bytes};
   const auto layout = flat_ ? ep::Layout::kFlat : ep::Layout::kExpertMajor;
@@ -208,9 +214,9 @@ std::string HtRank::check_update() const {
 }
 
 // The indices are the caller's again: dispatches and combines use a copy.
-std::string HtRank::run_update() {
+Verdict HtRank::run_update() {
   const Status done = finish(post_update(), {&indices_});
-  return done.ok() ? check_update() : "update: " + done.to_string();
+  return done.ok() ? Verdict(check_update()) : Verdict(done).in("update");
 }
 
 // ---- dispatch ----
@@ -255,9 +261,9 @@ std::string HtRank::check_dispatch(Pass pass) const {
   return text(pass == Pass::kBackward ? "backward " : "", "dispatch: ", fault);
 }
 
-std::string HtRank::run_dispatch(Pass pass) {
+Verdict HtRank::run_dispatch(Pass pass) {
   const Status done = finish(post_dispatch(pass), {&tokens_, &scales_});
-  return done.ok() ? check_dispatch(pass) : "dispatch: " + done.to_string();
+  return done.ok() ? Verdict(check_dispatch(pass)) : Verdict(done).in("dispatch");
 }
 
 // ---- combine ----
@@ -294,9 +300,9 @@ std::string HtRank::check_combine(Pass pass) const {
   return text(pass == Pass::kBackward ? "backward " : "", "combine: ", fault);
 }
 
-std::string HtRank::run_combine(Pass pass) {
+Verdict HtRank::run_combine(Pass pass) {
   const Status done = finish(post_combine(pass), {&results_, &gradients_});
-  return done.ok() ? check_combine(pass) : "combine: " + done.to_string();
+  return done.ok() ? Verdict(check_combine(pass)) : Verdict(done).in("combine");
 }
 
 // ---- both ----
@@ -349,7 +355,7 @@ std::string HtRank::check_untouched() {
   return "";
 }
 
-std::string HtRank::run_trapped_update(bool pipelined) {
+Verdict HtRank::run_trapped_update(bool pipelined) {
   for (Buffer* output : outputs()) output->fill(kUntouched);
   std::string fault;
   if (pipelined) {
@@ -363,9 +369,11 @@ std::string HtRank::run_trapped_update(bool pipelined) {
       fault = "a dispatch succeeded without a plan";
     if (fault.empty() && take_ending(post_combine(Pass::kForward)).ok()) fault = "a combine succeeded without a plan";
   }
-  if (!fault.empty()) return fault;
-  const Status health = handle_->group().health();
-  return health.ok() ? check_untouched() : "the group does not survive an overflow: " + health.to_string();
+  // What ended the group comes before what was then said of the overflow.
+  if (const Status health = handle_->group().health(); !health.ok()) {
+    return Verdict(health).in("the group does not survive an overflow");
+  }
+  return fault.empty() ? check_untouched() : fault;
 }
 
 // ---- cases ----
@@ -387,14 +395,15 @@ bool run_ht_round(Steps& steps, HtRank& rank, const HtMode& mode, bool updates) 
   return steps(rank.run_dispatch(kBackward)) && steps(rank.run_combine(kBackward));
 }
 
-std::string run_ht_case(Communicator& comm, StreamRef stream, const HtScenario& scenario, const HtMode& mode) {
+Verdict run_ht_case(Communicator& comm, StreamRef stream, const HtScenario& scenario, const HtMode& mode) {
   Steps steps(comm);
   const ep::GroupConfig config = group_config_for(scenario.c, mode);
   const bool traps = !scenario.overflowing.empty();
   const HtScenario fitting = traps ? make_ht_scenario(1, oracle::fit_to_budget(scenario.c)) : HtScenario{};
   auto rank = std::make_unique<HtRank>(comm, stream, traps ? fitting : scenario, mode);
   auto overflowing = traps ? std::make_unique<HtRank>(comm, stream, scenario, mode) : nullptr;
-  auto group = ep::Group::create(comm, config);
+  const Status made = rank->made();
+  auto group = made.ok() ? ep::Group::create(comm, config) : made;
   if (steps(group) && steps((traps ? overflowing : rank)->open(*group.value())) && traps) {
     if (steps(overflowing->run_trapped_update(mode.pipelined))) rank->take_handle(*overflowing);
   }

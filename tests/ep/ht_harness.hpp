@@ -13,6 +13,7 @@
 #include "ep/steps.hpp"
 #include "oracle/ht_check.hpp"
 #include "oracle/ht_generators.hpp"
+#include "support/verdict.hpp"
 
 namespace switchyard::testing {
 
@@ -65,6 +66,8 @@ class HtRank {
   // COLLECTIVE with windows. The scenario must outlive this.
   HtRank(Communicator& comm, StreamRef stream, const HtScenario& scenario, const HtMode& mode);
 
+  // Ok, or why a window could not be made: then nobody may go on to the group.
+  Status made() const;
   Status open(ep::Group& group, void* handle_memory = nullptr, size_t num_memory_bytes = 0);
   // Goes on with a handle that another scenario of the same shape used.
   void take_handle(HtRank& from) { handle_ = std::move(from.handle_); }
@@ -88,12 +91,12 @@ class HtRank {
   std::string check_untouched();
 
   // A whole operation: posts, waits and checks.
-  std::string run_update();
-  std::string run_dispatch(Pass pass);
-  std::string run_combine(Pass pass);
+  Verdict run_update();
+  Verdict run_dispatch(Pass pass);
+  Verdict run_combine(Pass pass);
   // An update that must fail, naming a rank, its rows and the budget; and so must what follows it with this handle. The
   // stream's error is taken each time.
-  std::string run_trapped_update(bool pipelined);
+  Verdict run_trapped_update(bool pipelined);
 
  private:
   ep::Tensor tensor_of(const Buffer& buffer, DType dtype, size_t num_rows, size_t width) const;
@@ -121,9 +124,9 @@ class HtRank {
   std::unique_ptr<ep::Handle> handle_;
 };
 
-// One rank's part of a scenario on a group of its own; all ranks call it. Empty, or what differed first. Where the
+// One rank's part of a scenario on a group of its own; all ranks call it. What differed or failed first. Where the
 // update must fail, that it does, and that the handle works with a routing that fits.
-std::string run_ht_case(Communicator& comm, StreamRef stream, const HtScenario& scenario, const HtMode& mode);
+Verdict run_ht_case(Communicator& comm, StreamRef stream, const HtScenario& scenario, const HtMode& mode);
 
 // One round of forward and, where the mode says so, backward passes with a handle that is open.
 bool run_ht_round(Steps& steps, HtRank& rank, const HtMode& mode, bool updates);

@@ -85,7 +85,13 @@ LlRank::LlRank(Communicator& comm, StreamRef stream, const LlScenario& scenario,
   else indices_.load(indices);
 }
 
+Status LlRank::made() const {
+  for (const Buffer* buffer : {&out_tokens_, &out_scales_, &results_}) SWITCHYARD_TRY(buffer->made());
+  return {};
+}
+
 Status LlRank::open(ep::Group& group, void* handle_memory, size_t num_memory_bytes) {
+  SWITCHYARD_TRY(made());
   const auto layout = rank_major_ ? ep::Layout::kRankMajor : ep::Layout::kExpertMajor;
   SWITCHYARD_ASSIGN(handle_, ep::Handle::create(group, layout, c_.topk, {0, handle_memory, num_memory_bytes}));
   return handle_->update(indices_.tensor(c_.int32_indices ? DType::kInt32 : DType::kInt64, {num_tokens_, topk_}));
@@ -191,28 +197,44 @@ Status LlRank::finish(const Status& posted, bool staged, std::initializer_list<B
   return synchronize();
 }
 
-std::string LlRank::run_dispatch(bool staged) {
+Verdict LlRank::run_dispatch(bool staged) {
   const Status done = finish(post_dispatch(staged), staged, {&tokens_, &scales_});
-  return done.ok() ? check_dispatch() : "dispatch: " + done.to_string();
+  return done.ok() ? Verdict(check_dispatch()) : Verdict(done).in("dispatch");
 }
 
-std::string LlRank::run_combine(bool staged) {
+Verdict LlRank::run_combine(bool staged) {
   const Status done = finish(post_combine(staged), staged, {&results_, &row_scales_});
-  return done.ok() ? check_combine() : "combine: " + done.to_string();
+  return done.ok() ? Verdict(check_combine()) : Verdict(done).in("combine");
 }
 
-std::string run_ll_case(Communicator& comm, StreamRef stream, const LlScenario& scenario, LlMode mode) {
+namespace {
+
+// A group with masks goes on without a rank that is missing, and says so: its results are then those of a mask that the
+// scenario does not have.
+Verdict unless_masked(const ep::Group& group, Verdict verdict) {
+  if (!group.config().enable_mask) return verdict;
+  const Result<int> missing = group.async_error();
+  if (!missing.ok()) return missing.status();
+  return missing.value() == 0 ? verdict : Status::remote("a rank was masked by the library");
+}
+
+}  // namespace
+
+Verdict run_ll_case(Communicator& comm, StreamRef stream, const LlScenario& scenario, LlMode mode) {
   auto rank = std::make_unique<LlRank>(comm, stream, scenario, mode.windows);
   Steps steps(comm);
   ep::GroupConfig config = group_config_for(scenario.c);
   config.timeout_ns = mode.timeout_ns;
   config.enable_mask = !scenario.c.mask.empty();
-  auto group = ep::Group::create(comm, config);
+  const Status made = rank->made();
+  auto group = made.ok() ? ep::Group::create(comm, config) : made;
   if (steps(group) && steps(rank->open(*group.value())) && config.enable_mask) {
     steps(group.value()->mask_update(scenario.c.mask[size_t(comm.rank())].data(), stream));
   }
   for (int round = 0; round < mode.num_rounds && steps.ok(); ++round) {
-    if (steps(rank->run_dispatch(mode.staged))) steps(rank->run_combine(mode.staged));
+    if (steps(unless_masked(*group.value(), rank->run_dispatch(mode.staged)))) {
+      steps(unless_masked(*group.value(), rank->run_combine(mode.staged)));
+    }
   }
   return steps.leave(std::move(group), std::move(rank));
 }

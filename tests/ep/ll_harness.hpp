@@ -13,6 +13,7 @@
 #include "ep/steps.hpp"
 #include "oracle/dense.hpp"
 #include "oracle/generators.hpp"
+#include "support/verdict.hpp"
 
 namespace switchyard::testing {
 
@@ -47,6 +48,8 @@ class LlRank {
   // COLLECTIVE with `windows`. The scenario must outlive this.
   LlRank(Communicator& comm, StreamRef stream, const LlScenario& scenario, bool windows);
 
+  // Ok, or why a window could not be made: then nobody may go on to the group.
+  Status made() const;
   // Makes the handle and gives it the routing. COLLECTIVE where the group's buffer grows.
   Status open(ep::Group& group, void* handle_memory = nullptr, size_t num_memory_bytes = 0);
   ep::Handle& handle() { return *handle_; }
@@ -65,8 +68,8 @@ class LlRank {
   std::string check_combine() const;
 
   // A whole operation: posts, completes where staged, waits and checks.
-  std::string run_dispatch(bool staged = false);
-  std::string run_combine(bool staged = false);
+  Verdict run_dispatch(bool staged = false);
+  Verdict run_combine(bool staged = false);
 
  private:
   void describe_rank_major(ep::DispatchArgs& args);
@@ -86,7 +89,7 @@ class LlRank {
   std::unique_ptr<ep::Handle> handle_;
 };
 
-// One rank's part of a scenario on a group of its own; all ranks call it. Empty, or what differed first.
-std::string run_ll_case(Communicator& comm, StreamRef stream, const LlScenario& scenario, LlMode mode);
+// One rank's part of a scenario on a group of its own; all ranks call it. What differed or failed first.
+Verdict run_ll_case(Communicator& comm, StreamRef stream, const LlScenario& scenario, LlMode mode);
 
 }  // namespace switchyard::testing

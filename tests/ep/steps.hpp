@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "ep/group.hpp"
+#include "support/verdict.hpp"
 
 namespace switchyard::testing {
 
@@ -12,23 +13,22 @@ namespace switchyard::testing {
 class Steps {
  public:
   explicit Steps(Communicator& comm) : comm_(comm) {}
-  bool operator()(const std::string& fault) {
-    if (fault.empty() || !fault_.empty()) return fault_.empty();
-    fault_ = text("rank ", comm_.rank(), ": ", fault);
-    comm_.abort(fault_);
+  bool operator()(Verdict verdict) {
+    if (verdict.right() || !ok()) return ok();
+    verdict_ = std::move(verdict).in(text("rank ", comm_.rank()));
+    comm_.abort(verdict_);
     return false;
   }
-  bool operator()(const Status& status) { return (*this)(status.ok() ? "" : status.to_string()); }
   template <class T>
   bool operator()(const Result<T>& result) {
     return (*this)(result.status());
   }
-  bool ok() const { return fault_.empty(); }
+  bool ok() const { return verdict_.right(); }
   // Ends the rank's part: destroys handles, group and buffers, in this order. COLLECTIVE. Returns the first fault;
   // after one nothing is destroyed, because other ranks of this process may still be in an operation that uses this
   // rank's windows.
   template <class... Ranks>
-  std::string leave(Result<std::unique_ptr<ep::Group>> group, std::unique_ptr<Ranks>... ranks) {
+  Verdict leave(Result<std::unique_ptr<ep::Group>> group, std::unique_ptr<Ranks>... ranks) {
     if (ok()) {
       (ranks->close(), ...);
       group.value().reset();
@@ -36,12 +36,12 @@ class Steps {
       if (group.ok()) (void)group.value().release();
       ((void)ranks.release(), ...);
     }
-    return fault_;
+    return verdict_;
   }
 
  private:
   Communicator& comm_;
-  std::string fault_;
+  Verdict verdict_;
 };
 
 }  // namespace switchyard::testing

@@ -196,13 +196,16 @@ Story random_story(uint64_t seed) {
               .cutter = one_in(6) ? int(engine() % kNumRanks) : -1,
               .flap = one_in(2),
               .timeout_ns = 300 * kMillisecond};
-  story.plan = {.seed = seed, .delay = 0.1, .reorder = 0.2, .max_delay_ns = kMillisecond / 4};
+  story.plan = {.seed = seed, .delay = 0.01, .reorder = 0.02, .max_delay_ns = kMillisecond / 4};
+  // A mistake here and there, which most operations get past; or a network of which little can be used. Of all kinds,
+  // or of one.
+  constexpr double kRates[] = {0.004, 0.05, 0.4};
+  const double rate = kRates[engine() % std::size(kRates)];
+  double FaultPlan::*const kinds[] = {&FaultPlan::drop, &FaultPlan::duplicate, &FaultPlan::truncate, &FaultPlan::flip};
   if (one_in(2)) {
-    story.plan.drop = story.plan.duplicate = story.plan.truncate = story.plan.flip = 0.001;
+    for (const auto kind : kinds) story.plan.*kind = rate / std::size(kinds);
   } else {
-    double FaultPlan::*const kinds[] = {&FaultPlan::drop, &FaultPlan::duplicate, &FaultPlan::truncate,
-                                        &FaultPlan::flip};
-    story.plan.*kinds[engine() % std::size(kinds)] = 0.01;
+    story.plan.*kinds[engine() % std::size(kinds)] = rate;
   }
   return story;
 }
@@ -210,7 +213,7 @@ Story random_story(uint64_t seed) {
 // Every operation ends with what the model says, or with an error by its time limit. Runs until so many faults were
 // injected: a share of them here, 50,000 when soaking.
 TEST(NetFaults, WithChecksumsResultsAreRightOrThereIsAnErrorInTime) {
-  const uint64_t num_wanted = soaking() ? 50'000 : 4'000;
+  const uint64_t num_wanted = soaking() ? 50'000 : 1'200;
   FaultCounts counts{};
   uint64_t num_faults = 0, num_stories = 0, num_good = 0, num_ended = 0, longest_ns = 0;
   for (uint64_t seed = 1; num_faults < num_wanted; ++seed) {
@@ -234,7 +237,7 @@ TEST(NetFaults, WithChecksumsResultsAreRightOrThereIsAnErrorInTime) {
   for (size_t fault = 0; fault < kNumFaults; ++fault) printf("%s %lu, ", fault_name(Fault(fault)), counts[fault]);
   printf("in %lu stories, %lu of them ended by an error; %lu operations right; longest %.0f ms\n", num_stories,
          num_ended, num_good, double(longest_ns) / kMillisecond);
-  EXPECT_GT(num_damaged(counts), num_stories / 2);
+  EXPECT_GT(2 * num_damaged(counts), num_faults) << "late and in another order is no fault";
   EXPECT_GT(num_ended, num_stories / 4) << "damage that nobody notices is no damage";
   EXPECT_GT(num_good, num_stories);
 }

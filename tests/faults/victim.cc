@@ -35,8 +35,14 @@ bool allows_windows(const FailpointPlace& place) {
 }
 bool is_collective(const FailpointPlace& place) { return place.starts_with("coll."); }
 bool comes_again(const FailpointPlace& place) {
-  return place.starts_with("ll.d") || place.starts_with("ll.c") || place.starts_with("ht.") ||
-         is_collective(place) || place.starts_with("window.");
+  return place.starts_with("ll.d") || place.starts_with("ll.c") || place.starts_with("ht.") || is_collective(place) ||
+         place.starts_with("window.") || in_the_network(place);
+}
+// The later one of two. In the network a rank comes past before there is a group, too, and its threads all the time.
+int later_hit(const FailpointPlace& place) {
+  if (place.starts_with("progress.") || place.starts_with("net.progress")) return 60;
+  const bool sets_up = place.starts_with("net.join_") || place.starts_with("net.region_");
+  return in_the_network(place) && !sets_up ? 12 : 2;
 }
 
 // Alone on its node where there are two.
@@ -60,13 +66,14 @@ bool possible(const Fate& fate) {
   if (needs_drops(place) && !fate.options.drops) return false;
   if (needs_copies(place) && fate.options.windows && !fate.options.masks) return false;
   if (fate.options.windows && !allows_windows(place)) return false;
-  if (is_collective(place) && (fate.options.masks || fate.options.layout != Layout::kExpertMajor)) return false;  // all the same
+  if (fate.options.algorithm == Algorithm::kCollectives &&
+      (fate.options.masks || fate.options.layout != Layout::kExpertMajor))
+    return false;  // all the same
+  if (!lies_on(place, fate.way)) return false;
   if (fate.way != Way::kOneNode) {
     if (needs_windows(place)) return false;  // rows go through the group's buffers
     if (needs_neighbours(place) && fate.options.victim == kLonely) return false;
     if (needs_forwarding(place) && fate.options.victim != kLonely && fate.options.victim != kForwardsHere) return false;
-  } else if (only_between_nodes(place)) {
-    return false;
   }
   return fate.hit == 1 || comes_again(place);
 }
@@ -146,7 +153,7 @@ std::string Fate::name_of_test(size_t index) const {
 }
 
 std::string Fate::failpoint(const char* action) const {
-  return text("SWITCHYARD_FAILPOINTS=", place.name, "=", action, "@", hit, "#", options.victim);
+  return text("SWITCHYARD_FAILPOINTS=", place.name, "=", action, "@", hit);
 }
 
 void PrintTo(const Fate& fate, std::ostream* out) { *out << fate.name(); }
@@ -155,8 +162,21 @@ bool in_an_operation(const FailpointPlace& place) {
   return (place.starts_with("ll.") || place.starts_with("ht.")) && !needs_masks(place) && !needs_windows(place);
 }
 
+bool in_the_network(const FailpointPlace& place) {
+  return place.starts_with("net.") || place.starts_with("proxy.") || place.starts_with("progress.") ||
+         place.starts_with("mem.");
+}
+
 bool only_between_nodes(const FailpointPlace& place) {
-  return place.starts_with("ht.rail.") || place.starts_with("coll.rail.") || needs_forwarding(place);
+  return place.starts_with("ht.rail.") || place.starts_with("coll.rail.") || needs_forwarding(place) ||
+         in_the_network(place);
+}
+
+bool lies_on(const FailpointPlace& place, Way way) {
+  if (place.starts_with("mem.")) return way == Way::kMem;
+  if (place.starts_with("proxy.")) return way == Way::kOfiProxy;
+  if (in_the_network(place)) return way == Way::kOfi || way == Way::kOfiProxy;
+  return way != Way::kOneNode || !only_between_nodes(place);
 }
 
 bool before_anybody_watches(const FailpointPlace& place) { return place.starts_with("comm.before_connect"); }
@@ -164,7 +184,7 @@ bool before_anybody_watches(const FailpointPlace& place) { return place.starts_w
 std::vector<Fate> all_fates(const FailpointPlace& place, Way way) {
   std::vector<Fate> fates;
   for (int variant = 0; variant < 48; ++variant) {
-    Fate fate{place, {}, 1 + variant / 24, way};
+    Fate fate{place, {}, variant < 24 ? 1 : later_hit(place), way};
     fate.options.victim = variant % 3;
     fate.options.masks = variant / 3 % 2 != 0;
     fate.options.windows = variant / 6 % 2 != 0;
@@ -174,6 +194,10 @@ std::vector<Fate> all_fates(const FailpointPlace& place, Way way) {
       fate.options.drops = (variant / 6 + variant / 12) % 2 != 0;
     }
     if (is_collective(place)) fate.options.algorithm = Algorithm::kCollectives;
+    if (in_the_network(place)) {  // which carries them all
+      fate.options.algorithm = Algorithm(variant / 6 % 3);
+      fate.options.windows = false;
+    }
     fate.options.two_nodes = way != Way::kOneNode;
     if (possible(fate)) fates.push_back(fate);
   }
@@ -212,6 +236,8 @@ Result<std::unique_ptr<ProcessRanks>> start_with_victim(const Fate& fate, const 
     variables.push_back(text("SWITCHYARD_NET=", fate.way == Way::kMem ? "mem" : "ofi"));
     variables.push_back(text("SWITCHYARD_NODE_ID=", int(rank == kLonely)));
     variables.push_back(text("SWITCHYARD_GIN=", fate.way == Way::kOfiProxy ? "proxy" : "direct"));
+    // Where writes carry little, all signals are messages.
+    if (fate.place.starts_with("net.message_")) variables.push_back("SWITCHYARD_NET_DATA_BYTES=4");
     return variables;
   };
   return ProcessRanks::start({.num_ranks = fate.options.num_ranks,

@@ -32,8 +32,12 @@ void PrintTo(const Fate& fate, std::ostream* out);
 
 // In an operation that a group with masks comes past.
 bool in_an_operation(const FailpointPlace& place);
+// Of a plugin, of the proxy, or of what helps them along.
+bool in_the_network(const FailpointPlace& place);
 // No rank comes past where all are on one node.
 bool only_between_nodes(const FailpointPlace& place);
+// Where ranks reach each other this way, do they come past?
+bool lies_on(const FailpointPlace& place, Way way);
 // Nobody knows yet that the victim exists: only the time limit tells.
 bool before_anybody_watches(const FailpointPlace& place);
 

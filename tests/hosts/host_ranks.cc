@@ -1,5 +1,7 @@
 #include "hosts/host_ranks.hpp"
 
+#include <poll.h>
+
 namespace switchyard::testing {
 
 void HostRanksTest::SetUp() {
@@ -11,6 +13,7 @@ void HostRanksTest::start_on_hosts(const HostRanks& wanted) {
   auto hosts = Hosts::create(host_of_rank_.back() + 1, wanted.num_networks);
   ASSERT_TRUE(hosts.ok()) << hosts.status().to_string();
   hosts_ = std::move(hosts).value();
+  num_flaps_ = 0;
   std::string interfaces = "eth0";
   for (int network = 1; network < wanted.num_networks; ++network) interfaces += text(",eth", network);
   for (int host = 0; host < hosts_->size(); ++host) {
@@ -18,14 +21,19 @@ void HostRanksTest::start_on_hosts(const HostRanks& wanted) {
       const Status slow = hosts_->limit_rate(host, wanted.mbit[network], int(network));
       ASSERT_TRUE(slow.ok()) << slow.to_string();
     }
+    if (wanted.per_mille_lost == 0) continue;
+    const Status lossy = hosts_->lose_packets(host, wanted.per_mille_lost);
+    ASSERT_TRUE(lossy.ok()) << lossy.to_string();
   }
   const auto environment = [&](int) {
-    return std::vector<std::string>{text("SWITCHYARD_STORE=tcp://", Hosts::address(0), ":29400"),
-                                    "SWITCHYARD_JOB_KEY=only-for-the-tests-of-hosts",
-                                    "SWITCHYARD_INTERFACE=" + interfaces,
-                                    "SWITCHYARD_NET=" + wanted.net,
-                                    text("SWITCHYARD_GIN=", wanted.proxy ? "proxy" : "direct"),
-                                    "SWITCHYARD_LOG=info"};
+    std::vector<std::string> variables{text("SWITCHYARD_STORE=tcp://", Hosts::address(0), ":29400"),
+                                       "SWITCHYARD_JOB_KEY=only-for-the-tests-of-hosts",
+                                       "SWITCHYARD_INTERFACE=" + interfaces,
+                                       "SWITCHYARD_NET=" + wanted.net,
+                                       text("SWITCHYARD_GIN=", wanted.proxy ? "proxy" : "direct"),
+                                       "SWITCHYARD_LOG=info"};
+    variables.insert(variables.end(), wanted.environment.begin(), wanted.environment.end());
+    return variables;
   };
   auto ranks = ProcessRanks::start({.num_ranks = int(host_of_rank_.size()),
                                     .body = wanted.body,
@@ -35,6 +43,28 @@ void HostRanksTest::start_on_hosts(const HostRanks& wanted) {
                                     .meet_by_themselves = true});
   ASSERT_TRUE(ranks.ok()) << ranks.status().to_string();
   ranks_ = std::move(ranks).value();
+}
+
+void HostRanksTest::wait_until_running() {
+  for (int rank = 0; rank < ranks_->size(); ++rank) {
+    ASSERT_TRUE(ranks_->wait_for_output(rank, "running\n", Deadline::after_ns(20 * kSecond)))
+        << "rank " << rank << ":\n"
+        << ranks_->output(rank);
+  }
+}
+
+void HostRanksTest::flap(int num_flaps, uint64_t up_ns) {
+  for (const int end_of_flaps = num_flaps_ + num_flaps; num_flaps_ < end_of_flaps; ++num_flaps_) {
+    const int host = num_flaps_ % hosts_->size(), lap = num_flaps_ / hosts_->size();
+    const Hosts::End end = lap % 2 == 0 ? Hosts::End::kSwitch : Hosts::End::kHost;
+    const int network = lap / 2 % hosts_->num_networks();
+    const Status down = hosts_->set_link(host, end, false, network);
+    ASSERT_TRUE(down.ok()) << down.to_string();
+    poll(nullptr, 0, 20);  // long enough to lose packets, and to have no carrier when TCP tries again
+    const Status up = hosts_->set_link(host, end, true, network);
+    ASSERT_TRUE(up.ok()) << up.to_string();
+    (void)ranks_->wait(Deadline::after_ns(up_ns));  // takes in what they print
+  }
 }
 
 std::string HostRanksTest::outputs() const {

@@ -84,6 +84,7 @@ Result<std::unique_ptr<Hosts>> Hosts::create(int num_hosts, int num_networks) {
   for (int network = 0; network < num_networks; ++network) {
     SWITCHYARD_TRY(run(hosts->switch_, text("ip link add br", network, " type bridge")));
     SWITCHYARD_TRY(run(hosts->switch_, text("ip link set br", network, " up")));
+    ++hosts->num_networks_;
   }
   for (int host = 0; host < num_hosts; ++host) {
     SWITCHYARD_ASSIGN(Fd made, make_network_namespace());

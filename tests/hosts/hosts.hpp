@@ -23,6 +23,7 @@ class Hosts {
   static Result<std::unique_ptr<Hosts>> create(int num_hosts, int num_networks = 1);
 
   int size() const { return int(hosts_.size()); }
+  int num_networks() const { return num_networks_; }
   static std::string address(int host, int network = 0) { return text("10.0.", network, ".", host + 1); }
   // What to write before a command so that it runs on that host.
   std::vector<std::string> prefix(int host) const { return enter(hosts_[size_t(host)]); }
@@ -42,6 +43,7 @@ class Hosts {
 
   Fd switch_;
   std::vector<Fd> hosts_;
+  int num_networks_ = 0;
 };
 
 }  // namespace switchyard::testing

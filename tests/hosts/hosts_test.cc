@@ -1,7 +1,6 @@
 // Ranks on machines of their own, joined by cables that lose packets, go down and up, or are cut: results are the model's,
 // or there is an error in time that says who is missing.
 #include <gtest/gtest.h>
-#include <poll.h>
 
 #include <atomic>
 #include <csignal>
@@ -159,13 +158,6 @@ class HostsTest : public HostRanksTest {
     start_on_hosts(wanted);
   }
 
-  void wait_until_running() {
-    for (int rank = 0; rank < ranks_->size(); ++rank) {
-      ASSERT_TRUE(ranks_->wait_for_output(rank, "running\n", Deadline::after_ns(20 * kSecond)))
-          << "rank " << rank << ":\n" << ranks_->output(rank);
-    }
-  }
-
   // Lets them go on for a while, then to an end. False: somebody was told of an error, or worse.
   bool rest_and_end(uint64_t ns) {
     ranks_->wait_for_output(0, "told: ", Deadline::after_ns(ns));
@@ -214,7 +206,6 @@ class HostsTest : public HostRanksTest {
     }
   }
 
-  void flap(int num_flaps);
   void cut(int host, Hosts::End end, int network = 0);
 
   Plan plan_;
@@ -246,22 +237,14 @@ TEST_F(HostsTest, MemoryDoesNotReachAnotherHostAndSaysSo) {
   for (int rank = 0; rank < 2; ++rank) EXPECT_NE(news(rank).find("joins ranks of one machine"), std::string::npos) << news(rank);
 }
 
-// ---- cables that go down and up ----
-
-void HostsTest::flap(int num_flaps) {
-  for (int i = 0; i < num_flaps; ++i) {
-    const int host = i % hosts_->size();
-    const Hosts::End end = i / hosts_->size() % 2 == 0 ? Hosts::End::kSwitch : Hosts::End::kHost;
-    const int network = i / hosts_->size() / 2 % plan_.num_networks;
-    const Status down = hosts_->set_link(host, end, false, network);
-    ASSERT_TRUE(down.ok()) << down.to_string();
-    poll(nullptr, 0, 20);  // long enough to lose packets, and to have no carrier when TCP tries again
-    const Status up = hosts_->set_link(host, end, true, network);
-    ASSERT_TRUE(up.ok()) << up.to_string();
-    // The time to be up, in which what the ranks print is taken in.
-    ranks_->wait_for_exit(0, Deadline::after_ns(25 * kMillisecond));
-  }
+TEST_F(HostsTest, InterfacesThatAreOneDeviceToAProviderAreRefusedByName) {
+  start({.net = "ofi:shm", .num_networks = 2});
+  EXPECT_EQ(ranks_->wait(Deadline::after_ns(30 * kSecond)), "");
+  for (int rank = 0; rank < 2; ++rank)
+    EXPECT_NE(news(rank).find("eth0 and eth1 (SWITCHYARD_INTERFACE) are one device"), std::string::npos) << news(rank);
 }
+
+// ---- cables that go down and up ----
 
 class HostsFlapTest : public HostsTest, public ::testing::WithParamInterface<Shape> {};
 

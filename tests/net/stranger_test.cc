@@ -11,24 +11,10 @@
 #include "base/env.hpp"
 #include "net/net_rank.hpp"
 #include "net/ofi_wire.hpp"
+#include "net/sockets.hpp"
 
 namespace switchyard::testing {
 namespace {
-
-// Where this process listens.
-std::set<uint16_t> listening_ports() {
-  std::set<uint16_t> ports;
-  for (int fd = 0; fd < 1024; ++fd) {
-    int listens = 0;
-    socklen_t size = sizeof listens;
-    if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &size) != 0 || listens == 0) continue;
-    sockaddr_in address{};
-    size = sizeof address;
-    if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0 || address.sin_family != AF_INET) continue;
-    ports.insert(ntohs(address.sin_port));
-  }
-  return ports;
-}
 
 // Speaks what the ranks' libfabric speaks, and knows of them only a port.
 class Stranger {
@@ -90,19 +76,14 @@ class Stranger {
 // What strangers do to both ranks of a job, given a port of it; then the ranks exchange data.
 void disturb(const std::function<void(uint16_t)>& deed) {
   ThreadRanks ranks(2, {.net = "ofi"}, {0, 1});
-  // A part of the job has endpoints of its own: the only ports that are new.
-  const std::set<uint16_t> before = listening_ports();
-  std::vector<std::unique_ptr<Communicator>> parts(2);
-  ranks.on_all([&](int rank) { parts[size_t(rank)] = std::move(ranks.comm(rank).split(0, rank)).value(); });
-  std::set<uint16_t> ports = listening_ports();
-  for (const uint16_t port : before) ports.erase(port);
-  ASSERT_EQ(ports.size(), 2 * std::max<size_t>(1, env().interfaces.size()));
+  PartWithPorts part(ranks);
+  ASSERT_EQ(part.ports.size(), 2 * std::max<size_t>(1, env().interfaces.size()));
   ranks.on_all([&](int rank) {
-    NetRank self(*parts[size_t(rank)]);
+    NetRank self(*part.comms[size_t(rank)]);
     std::memset(self.data(), 1 + rank, kDataBytes);
     ASSERT_TRUE(self.comm.barrier().ok());
     if (rank == 0) {
-      for (const uint16_t port : ports) deed(port);
+      for (const uint16_t port : part.ports) deed(port);
     }
     ASSERT_TRUE(self.comm.barrier().ok());
     for (size_t i = 0; i < kDataBytes; ++i) ASSERT_EQ(self.data()[i], 1 + rank) << "a stranger wrote at " << i;
@@ -118,7 +99,6 @@ void disturb(const std::function<void(uint16_t)>& deed) {
     EXPECT_TRUE(self.net.error().ok()) << self.net.error().to_string();
     ASSERT_TRUE(self.comm.barrier().ok());
   });
-  ranks.on_all([&](int rank) { parts[size_t(rank)].reset(); });
 }
 
 constexpr int kNumReceives = 256;  // of an endpoint

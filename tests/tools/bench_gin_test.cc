@@ -13,6 +13,7 @@ namespace switchyard::tools {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 TEST(BenchGin, MeasuresEveryBackendBesideTheRawOne) {
   const auto folder = TemporaryFolder::create();
@@ -47,6 +48,16 @@ TEST(BenchGin, MeasuresEveryBackendBesideTheRawOne) {
     EXPECT_GT(bulk["bulk_puts"].get<uint64_t>(), 0u) << "nothing stood in the way";
     EXPECT_GT(bulk["p95_ratio"].get<double>(), 0);
   }
+}
+
+TEST(BenchGin, SaysWhatLiesOverTheNetwork) {
+  const std::vector<std::string> command{"bench", "gin",   "--rounds", "1",         "--sizes",
+                                         "8",     "--net", "mem",      "--backend", "direct"};
+  EXPECT_THAT(run_tool(command).output, Not(HasSubstr("SWITCHYARD_NET")));
+  const Captured decorated = run_tool(command, {"SWITCHYARD_NET_CHECKSUM=1", "SWITCHYARD_NET_FAULTS=delay=0.01:10us"});
+  EXPECT_EQ(decorated.report.exit_code, 0) << decorated.error;
+  EXPECT_THAT(decorated.output, HasSubstr("SWITCHYARD_NET_CHECKSUM is on"));
+  EXPECT_THAT(decorated.output, HasSubstr("SWITCHYARD_NET_FAULTS=delay=0.01:10us"));
 }
 
 TEST(BenchGin, RefusesBadOptions) {

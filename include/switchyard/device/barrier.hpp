@@ -65,7 +65,7 @@ class Barrier {
   // `rank`: who is waited for at the moment, as long as ready() is false; ready() moves it on.
   template <class Ready>
   SWITCHYARD_DEVICE BarrierResult wait(const int& rank, Ready ready) {
-    const auto gone = [&] { return p_.raised(&comm_.peer_state[rank]); };
+    const auto gone = [&] { return is_gone(p_, comm_, rank); };
     const WaitEnd end = wait_for_peers(p_, ready, gone, comm_.timeout_ns, comm_.abort);
     if (end != WaitEnd::kReady) missing_ = rank;
     switch (end) {

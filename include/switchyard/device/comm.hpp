@@ -64,4 +64,12 @@ struct DeviceComm {
   SWITCHYARD_HD uint64_t resource_bytes() const { return barrier_offset(num_barriers, 0) + 128; }
 };
 
+// Whoever waits for that rank waits in vain: its process is gone, or the network does not reach it any more. An abort
+// takes the network down, too, and is another matter.
+template <class P>
+SWITCHYARD_DEVICE bool is_gone(const P& p, const DeviceComm& comm, int rank) {
+  if (p.raised(&comm.peer_state[rank])) return true;
+  return !p.net_usable(comm.net, rank) && !comm.resources.reaches(rank) && p.load_relaxed(comm.abort) == 0;
+}
+
 }  // namespace switchyard

@@ -115,7 +115,7 @@ class Gin {
     int looked_at = from;
     const auto gone = [&] {
       if (from == kAnyRank) looked_at = (looked_at + 1) % comm_.world.num_ranks;  // one a look
-      return p_.raised(&comm_.peer_state[looked_at]);
+      return is_gone(p_, comm_, looked_at);
     };
     return gin_status(wait_for_peers(p_, arrived, gone, comm_.timeout_ns, comm_.abort));
   }

@@ -125,7 +125,7 @@ class HostPlatform {
   void net_progress(const NetPath& net) const {
     if (net.exists() && net.calls->progress(net.target)) net_is_busy_ = true;
   }
-  bool net_usable(const NetPath& net, int peer) const { return net.calls->usable(net.target, peer); }
+  bool net_usable(const NetPath& net, int peer) const { return !net.exists() || net.calls->usable(net.target, peer); }
 
   // Deterministic scans of one warp, in index order.
   //

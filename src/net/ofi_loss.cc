@@ -1,0 +1,134 @@
+// What is lost, and how that is found out.
+//
+// libfabric tells what became of the operations that it still has. A connection that ends while it has none it makes
+// anew with the next one and tells nobody; what the kernel held for the old one is gone. On several rails, and where
+// the network changes the order, that can't be: writes are complete when they are delivered. Where one rail keeps the
+// order:
+//
+//   the target   misses a number, and loses the source;
+//   the source   ends a row of writes with a probe, or the loss of the last ones would show only with the next;
+//   both         tell a peer that they have lost, through the bootstrap, so that it need not wait for its time limit.
+#include <utility>
+
+#include "base/env.hpp"
+#include "base/log.hpp"
+#include "net/ofi_endpoint.hpp"
+
+namespace switchyard {
+namespace {
+
+uint64_t look_interval_ns() { return env().heartbeat_ms * kMillisecond / 4; }
+
+}  // namespace
+
+// ---- peers that don't answer ----
+
+// "Again" is all that a provider says while it tries to connect, to a process that ended, for ever. Where nothing is in
+// flight to the peer it has nothing else to wait for, unless nobody has taken what is complete.
+bool OfiEndpoint::keeps_refusing(int rank, size_t rail) {
+  Peer& peer = peers_[size_t(rank)];
+  Way& way = rails_[rail].ways[size_t(rank)];
+  const bool was_choked = poll();
+  const uint64_t now = now_ns(), since_last_ns = now - std::exchange(peer.last_refused_ns, now);
+  const bool is_idle = peer.num_in_flight == 0 && !was_choked;
+  if (peer.refused_since_ns == 0 || !is_idle || since_last_ns > look_interval_ns() + kSecond)
+    peer.refused_since_ns = now;
+  if (is_idle) way.is_refused = way.was_reached;
+  return now - peer.refused_since_ns > (way.was_reached ? kReconnectLimitNs : kConnectLimitNs);
+}
+
+void OfiEndpoint::has_way(int rank, size_t rail) {
+  Peer& peer = peers_[size_t(rank)];
+  Way& way = rails_[rail].ways[size_t(rank)];
+  peer.refused_since_ns = 0;
+  way.was_reached = true;
+  if (!std::exchange(way.is_refused, false) || std::exchange(peer.was_reconnected, true)) return;
+  log(LogLevel::kWarn, "rank ", rank_, ": the network had no way to rank ", rank,
+      ", which it had reached before, and has one again: "
+      "a connection has ended and was made anew. Should anything have been lost with it, there will be an error. This "
+      "is said once");
+}
+
+void OfiEndpoint::look_at_links() {
+  const Interface* lost = links_->lost();
+  if (lost == nullptr) return;
+  fail(Status::remote(text("rank ", rank_, ": interface ", lost->name, " (address ", lost->address,
+                           ") is down or has no carrier, and carries a share of all puts; see `ip link show ",
+                           lost->name, "`, or start without it in SWITCHYARD_INTERFACE")));
+}
+
+// A few times a heartbeat, however often it is called.
+void OfiEndpoint::look_after_peers() {
+  const uint64_t now = now_ns();
+  if (now < next_look_ns_) return;
+  next_look_ns_ = now + look_interval_ns();
+  for (int peer = 0; peer < int(peers_.size()); ++peer) {
+    if (!peers_[size_t(peer)].left.load(std::memory_order_relaxed) && usable(peer)) probe(peer);
+  }
+}
+
+// Once no write has followed the last one for a while. It is complete when it was delivered: if the connection ends
+// before, there is an error.
+void OfiEndpoint::probe(int rank) {
+  Peer& peer = peers_[size_t(rank)];
+  const uint32_t next = peer.outgoing.next();
+  const bool is_quiet = std::exchange(peer.next_at_last_look, next) == next;
+  if (!is_quiet || !peer.has_undelivered || !peer.needs_probe || !peer.outgoing.has_room()) return;
+  if (write_fence(rank, /*is_upkeep=*/true) == NetPost::kPosted) peer.needs_probe = false;
+}
+
+// ---- what is lost ----
+
+void OfiEndpoint::fail(const Status& why) {
+  if (stop(why)) losses_.tell_all(why.message());
+}
+
+// True: it had not failed yet. Any thread, with the endpoint's lock or without: abort() must not wait for it.
+bool OfiEndpoint::stop(const Status& why) {
+  note(why);
+  return !failed_.exchange(true, std::memory_order_release);  // pairs with the acquire in usable()
+}
+
+// One peer; the others go on.
+void OfiEndpoint::lose(int peer, const std::string& why) {
+  if (mark_lost(peer, why)) losses_.tell(peer, why);
+}
+
+// True: it was not yet. Any thread, with the endpoint's lock or without.
+bool OfiEndpoint::mark_lost(int peer, const std::string& why) {
+  if (peers_[size_t(peer)].left.load(std::memory_order_relaxed)) return false;
+  // release; pairs with the acquire in usable()
+  if (peers_[size_t(peer)].lost.exchange(true, std::memory_order_release)) return false;
+  note(Status::remote(text("rank ", rank_, ": the network lost rank ", peer, ": ", why)));
+  return true;
+}
+
+void OfiEndpoint::give_up(int peer, const std::string& why) {
+  mark_lost(peer, why);  // first: who holds the lock for long looks at this
+  const std::lock_guard lock(mutex_);
+  write_off(peers_[size_t(peer)]);
+}
+
+void OfiEndpoint::forget(int peer) {
+  peers_[size_t(peer)].left.store(true, std::memory_order_relaxed);  // first, as above
+  const std::lock_guard lock(mutex_);
+  write_off(peers_[size_t(peer)]);
+}
+
+void OfiEndpoint::write_off(Peer& peer) {
+  if (std::exchange(peer.is_written_off, true)) return;
+  num_in_flight_ -= peer.num_in_flight;
+  add_bytes_in_flight(-peer.bytes_in_flight);
+}
+
+void OfiEndpoint::note(const Status& why) {
+  const std::lock_guard lock(error_mutex_);
+  if (error_.ok()) error_ = why;
+}
+
+Status OfiEndpoint::error() const {
+  const std::lock_guard lock(error_mutex_);
+  return error_;
+}
+
+}  // namespace switchyard
