@@ -234,6 +234,28 @@ TEST_P(Endpoint, TakesMoreThanItHasRoomFor) {
   });
 }
 
+// Signals whose values do not fit travel as messages, of which a rank can take only so many until it looks: each keeps
+// its place among the writes.
+TEST_P(Endpoint, MessagesKeepTheirPlaceAmongWritesHoweverManyWait) {
+  on_both([](NetRank& self) {
+    constexpr uint64_t kNumPuts = 6'000, kBig = uint64_t{1} << 40;
+    if (self.comm.rank() == 0) {
+      ASSERT_TRUE(set_failpoint("net.write_arrived", "delay:300@1").ok());
+      for (uint64_t i = 0; i < kNumPuts; ++i) {
+        const uint64_t value = i % 3 != 0 ? kBig : 1;
+        ASSERT_EQ(self.put(self.put_of(i * 64, 0, i % 2 * 64, 2, value)), NetPost::kPosted);
+      }
+      ASSERT_EQ(self.flush(), NetPost::kPosted);
+      clear_failpoints();
+    } else {
+      const uint64_t sum = kNumPuts / 3 + kNumPuts / 3 * 2 * kBig;
+      EXPECT_TRUE(self.wait_signal(2, sum)) << self.net.error().to_string();
+      EXPECT_EQ(self.signal(2), sum);
+    }
+    EXPECT_TRUE(self.net.error().ok()) << self.net.error().to_string();
+  });
+}
+
 TEST_P(Endpoint, RefusesPlacesThatDoNotExistAndWorksOn) {
   on_both([](NetRank& self) {
     const NetPut good = self.put_of(4096, 0, 64, 0);  // not where the peer reads
