@@ -201,6 +201,17 @@ void Bootstrap::tell_unreachable(uint64_t comm_id, int rank, const std::string& 
   post(FrameType::kUnreachable, Unreachable{comm_id, uint32_t(rank_), uint32_t(rank), why}.encode());
 }
 
+void Bootstrap::confirm_unreachable(uint64_t comm_id, int rank, const std::string& why) {
+  const std::lock_guard lock(mutex_);
+  if (!broken_.ok() || rank == rank_) return;
+  post(FrameType::kUnreachable, Unreachable{comm_id, uint32_t(rank), uint32_t(rank_), why}.encode());
+}
+
+void Bootstrap::tell_left_network(uint64_t comm_id) {
+  const std::lock_guard lock(mutex_);
+  if (broken_.ok()) post(FrameType::kLeftNetwork, Departure{comm_id, uint32_t(rank_)}.encode());
+}
+
 Status Bootstrap::health() const {
   const std::lock_guard lock(mutex_);
   return broken_;

@@ -34,13 +34,14 @@
 namespace switchyard {
 
 struct BootstrapEvent {
-  enum class Kind { kRankDied, kRankLeft, kAborted, kCoordinatorLost, kUnreachable };
+  enum class Kind { kRankDied, kRankLeft, kAborted, kCoordinatorLost, kUnreachable, kLeftNetwork };
   Kind kind{};
   int rank = -1;  // who died, left or aborted; or lost another
   std::string message{};
   bool unreachable = false;  // of a lost coordinator: its machine, or the way there; else its process ended
-  uint64_t comm_id = 0;      // of the network that does not join two ranks any more ...
+  uint64_t comm_id = 0;      // of the network that was left, or does not join two ranks any more ...
   int peer = -1;             // ... of which this is the other
+  bool concerns_network() const { return kind == Kind::kUnreachable || kind == Kind::kLeftNetwork; }
 };
 
 class Bootstrap {
@@ -81,9 +82,13 @@ class Bootstrap {
   // BLOCKING: never.
   void abort(const std::string& reason);
 
-  // The network of this name has lost that rank, which shall know, and not wait for this one. Everybody hears of a
-  // network's first loss. BLOCKING: never.
+  // The network of this name has lost that rank, which shall know, and not wait for this one. BLOCKING: never.
   void tell_unreachable(uint64_t comm_id, int rank, const std::string& why);
+  // This rank was told so by that one, and has not left that network: everybody hears of a network's first such loss.
+  // BLOCKING: never.
+  void confirm_unreachable(uint64_t comm_id, int rank, const std::string& why);
+  // This rank leaves the network of this name in good order: nobody has lost it. BLOCKING: never.
+  void tell_left_network(uint64_t comm_id);
 
   // Ok, or why no exchange can work any more: aborted, or the coordinator is lost.
   Status health() const;

@@ -108,6 +108,11 @@ Status Bootstrap::take_frame(const Frame& frame) {
               .peer = int(loss.to)});
       return {};
     }
+    case FrameType::kLeftNetwork: {
+      SWITCHYARD_ASSIGN(const Departure departure, Departure::parse(frame.payload, num_ranks_));
+      report({.kind = BootstrapEvent::Kind::kLeftNetwork, .rank = int(departure.rank), .comm_id = departure.comm_id});
+      return {};
+    }
     case FrameType::kHeartbeat: return {};
     case FrameType::kAbort: {
       SWITCHYARD_ASSIGN(const Notice notice, Notice::parse(frame.payload));
@@ -182,7 +187,7 @@ void Bootstrap::break_all(BootstrapEvent::Kind kind, int rank, const Status& sta
 
 void Bootstrap::report(const BootstrapEvent& event) {
   const std::lock_guard lock(handler_mutex_);
-  events_.push_back(event);
+  if (!event.concerns_network()) events_.push_back(event);  // a network hears what happens while it is there
   if (handler_) handler_(event);
 }
 

@@ -35,15 +35,17 @@ Job::~Job() { bootstrap_->set_event_handler(nullptr); }
 
 void Job::tell(const BootstrapEvent& event) {
   const std::lock_guard lock(mutex_);
-  events_.push_back(event);
+  if (!event.concerns_network()) events_.push_back(event);
   for (const auto& [who, listener] : listeners_) listener(event);
 }
 
 // This rank first, since the bootstrap reports only what others do: they leave as soon as they hear of it, and whoever
 // waits for them here must not learn that before it learns why.
 void Job::abort(const std::string& reason) {
-  tell({.kind = BootstrapEvent::Kind::kAborted, .rank = bootstrap_->rank(), .message = reason});
+  const Status told =
+      guarded([&] { tell({.kind = BootstrapEvent::Kind::kAborted, .rank = bootstrap_->rank(), .message = reason}); });
   bootstrap_->abort(reason);
+  if (!told.ok()) log(LogLevel::kWarn, told.to_string());
 }
 
 void Job::subscribe(const void* who, std::function<void(const BootstrapEvent&)> listener) {
@@ -57,22 +59,24 @@ void Job::unsubscribe(const void* who) {
   listeners_.erase(who);
 }
 
-Communicator::Communicator(std::shared_ptr<Job> job, JobId job_id, uint64_t comm_id,
-                           std::vector<int> members, int rank, Runtime& runtime, const Options& options)
+Communicator::Communicator(std::shared_ptr<Job> job, JobId job_id, uint64_t comm_id, std::vector<int> members, int rank,
+                           Runtime& runtime, const Options& options)
     : job_(std::move(job)),
       job_id_(job_id),
       comm_id_(comm_id),
       members_(std::move(members)),
       rank_(rank),
-      has_left_(members_.size()),
       runtime_(runtime),
       options_(options),
-      timeout_ns_(options.timeout_ns ? options.timeout_ns : env().timeout_ms * kMillisecond) {}
+      timeout_ns_(options.timeout_ns ? options.timeout_ns : env().timeout_ms * kMillisecond),
+      has_left_(members_.size()) {}
 
 Communicator::~Communicator() {
+  (void)guarded([&] { leave_network(); });  // without memory the others take it for a loss
   job_->unsubscribe(this);
   proxy_.reset();
   net_.reset();
+  (void)SWITCHYARD_FAILPOINT("communicator.network_closed");  // no place to die at: the others may be through
   windows_.clear();
   for (void* memory : owned_) {
     if (const Status freed = runtime_.free(memory); !freed.ok()) log(LogLevel::kWarn, freed.to_string());
@@ -179,10 +183,10 @@ void Communicator::take_event(const BootstrapEvent& event) {
       if (rank >= 0) take_as_gone(rank, event.message);
       return;
     case BootstrapEvent::Kind::kRankLeft:
-      if (rank < 0) return;
-      has_left_[size_t(rank)] = true;
-      if (net_ != nullptr) net_->forget(rank);
-      mark_gone(rank);
+      if (rank >= 0) take_left(rank);
+      return;
+    case BootstrapEvent::Kind::kLeftNetwork:
+      if (rank >= 0 && rank != rank_ && event.comm_id == net_id()) take_left(rank);
       return;
     case BootstrapEvent::Kind::kAborted:
       if (rank >= 0) report_async_error(Status::remote(text("rank ", rank, " aborted: ", event.message)));
@@ -197,6 +201,15 @@ void Communicator::take_event(const BootstrapEvent& event) {
   }
 }
 
+void Communicator::take_left(int rank) {
+  {
+    const std::lock_guard lock(mutex_);
+    has_left_[size_t(rank)] = true;
+  }
+  if (net_ != nullptr) net_->forget(rank);
+  mark_gone(rank);
+}
+
 void Communicator::take_unreachable(int rank, const BootstrapEvent& event) {
   const auto member = std::find(members_.begin(), members_.end(), event.peer);
   if (event.comm_id != net_id() || net_ == nullptr || rank < 0 || member == members_.end()) return;
@@ -204,12 +217,12 @@ void Communicator::take_unreachable(int rank, const BootstrapEvent& event) {
   if (other == rank_) net_->give_up(rank, text("it says that it does not reach this rank any more: ", event.message));
   {
     const std::lock_guard lock(mutex_);
-    if (net_loss_.ok()) {
-      net_loss_ = Status::remote(
-          text("the network does not join rank ", rank, " and rank ", other, " any more: ", event.message));
-    }
+    if (!net_loss_.ok()) return;
+    net_loss_ = Status::remote(
+        text("the network does not join rank ", rank, " and rank ", other, " any more: ", event.message));
   }
   health_->mark_incomplete();
+  if (other == rank_) job_->bootstrap().confirm_unreachable(net_id(), event.rank, event.message);
 }
 
 Status Communicator::net_loss() const {
@@ -246,7 +259,7 @@ void Communicator::take_coordinator_lost(const BootstrapEvent& event) {
   const Whereabouts& mine = whereabouts_[size_t(rank_)];
   for (int rank = 0; rank < num_ranks(); ++rank) {
     const Whereabouts& there = whereabouts_[size_t(rank)];
-    if (there.same_process(mine) || has_left_[size_t(rank)]) continue;
+    if (there.same_process(mine) || has_left(rank)) continue;
     const bool went_with_it = there.has_coordinator != 0;
     const bool out_of_reach = event.unreachable && !there.same_machine(mine);
     if (went_with_it || out_of_reach) take_as_gone(rank, event.message);
@@ -255,7 +268,14 @@ void Communicator::take_coordinator_lost(const BootstrapEvent& event) {
 
 std::string Communicator::why_gone(int rank) const {
   const Status expected = job_->bootstrap().check_expected(members_[size_t(rank)]);
-  return expected.ok() ? text("the process of rank ", rank, " is gone") : expected.message();
+  if (!expected.ok()) return expected.message();
+  if (has_left(rank)) return text("rank ", rank, " has left this communicator");
+  return text("the process of rank ", rank, " is gone");
+}
+
+bool Communicator::has_left(int rank) const {
+  const std::lock_guard lock(mutex_);
+  return has_left_[size_t(rank)];
 }
 
 uint64_t Communicator::subset_id(uint64_t purpose, std::span<const int> world_ranks) const {
@@ -332,6 +352,13 @@ void Communicator::settle_network() {
     return false;
   };
   wait_until(settled, Deadline::after_ns(std::min(timeout_ns_, kSecond)));
+}
+
+// What was posted arrives, and nobody takes the end of this rank's connections for a loss.
+void Communicator::leave_network() {
+  if (net_ == nullptr || aborted() || SWITCHYARD_FAILPOINT("communicator.leaves_without_a_word")) return;
+  settle_network();
+  job_->bootstrap().tell_left_network(net_id());
 }
 
 Status Communicator::deregister_window(Window* window) {

@@ -148,12 +148,15 @@ class Communicator {
   Status connect_network(const NetPlugin& plugin);
   Status open_net_path();
   void settle_network();
+  void leave_network();
   Window::Context window_context() const;
   RankRange machine_ranks() const;
   Result<void*> allocate_owned(size_t num_bytes);
 
   uint64_t subset_id(uint64_t purpose, std::span<const int> world_ranks) const;
   void take_event(const BootstrapEvent& event);
+  void take_left(int rank);
+  bool has_left(int rank) const;
   void take_unreachable(int rank, const BootstrapEvent& event);
   Status check_network() const;
   void make_room();
@@ -166,7 +169,6 @@ class Communicator {
   uint64_t comm_id_;
   std::vector<int> members_;  // world ranks by rank
   int rank_;
-  std::vector<bool> has_left_;  // by rank, in order; only events touch it
   Runtime& runtime_;
   Options options_;
   uint64_t timeout_ns_;
@@ -181,11 +183,12 @@ class Communicator {
   std::unique_ptr<Health> health_;
   uint64_t num_splits_ = 0;
   uint32_t num_windows_ = 0;  // ever registered: ids are never used twice
-  mutable std::mutex mutex_;  // guards windows_ and error_
+  mutable std::mutex mutex_;  // guards what follows
   std::vector<std::unique_ptr<Window>> windows_;
   WindowTable window_table_{};
   Status error_;
   Status net_loss_;
+  std::vector<bool> has_left_;  // by rank, in order
 };
 
 }  // namespace switchyard

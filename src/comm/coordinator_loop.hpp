@@ -47,7 +47,6 @@ class Coordinator::Loop {
     int rank = -1;
     bool refused = false;       // told so; stays until it hangs up or its handshake time is over
     bool left = false;          // said goodbye
-    size_t num_losses = 0;      // of its networks, that it told of
     std::optional<Status> end;  // this connection is over, and why
   };
   enum class RankState { kAbsent, kJoined, kLeft, kDied };
@@ -73,7 +72,8 @@ class Coordinator::Loop {
   void refuse(Peer& peer, const Status& status);
   Status take_exchange(Peer& peer, const Frame& frame);
   void take_abort(int rank, const std::string& reason);
-  Status take_unreachable(Peer& peer, const Frame& frame);
+  Status take_unreachable(const Peer& peer, const Frame& frame);
+  Status take_left_network(const Peer& peer, const Frame& frame);
   void rank_gone(Peer& peer);
 
   void send_to_rank(int rank, FrameType type, const SharedPayload& payload);

@@ -19,6 +19,7 @@ Status Coordinator::Loop::take_frame(Peer& peer, const Frame& frame) {
       return {};
     }
     case FrameType::kUnreachable: return take_unreachable(peer, frame);
+    case FrameType::kLeftNetwork: return take_left_network(peer, frame);
     case FrameType::kGoodbye: peer.left = true; return {};
     case FrameType::kHeartbeat: return {};
     default: return Status::remote(text("sent a frame of type ", int(frame.type), ", which no rank may send"));
@@ -99,16 +100,27 @@ void Coordinator::Loop::take_abort(int rank, const std::string& reason) {
   send_to_all(FrameType::kAbort, Notice{uint32_t(rank), over_.code(), over_.message()}.encode());
 }
 
-// Of a network's first loss all hear: whoever waits for somebody who waits for one of the two need not do so for ever.
-// Of others the one that is not reached. A rank has only so many to tell of.
-Status Coordinator::Loop::take_unreachable(Peer& peer, const Frame& frame) {
-  constexpr size_t kMaxPerRank = 16;
-  SWITCHYARD_ASSIGN(Unreachable loss, Unreachable::parse(frame.payload, int(ranks_.size())));
-  if (loss.from != uint32_t(peer.rank)) return Status::remote("told of another rank's network");
-  if (peer.num_losses++ >= kMaxPerRank * ranks_.size()) return {};
-  const bool is_first = broken_networks_.insert(loss.comm_id).second;
-  if (is_first) send_to_all(FrameType::kUnreachable, loss.encode());
-  else send_to_rank(int(loss.to), FrameType::kUnreachable, make_payload(loss.encode()));
+// The one that is not reached is asked first: who has left that network does not answer, and nobody has lost it. Once
+// it has confirmed a network's first loss all hear: whoever waits for somebody who waits for one of the two need not do
+// so for ever.
+Status Coordinator::Loop::take_unreachable(const Peer& peer, const Frame& frame) {
+  constexpr size_t kMaxRemembered = 4096;  // of more, all are told more than once
+  SWITCHYARD_ASSIGN(const Unreachable loss, Unreachable::parse(frame.payload, int(ranks_.size())));
+  if (loss.from == uint32_t(peer.rank)) {
+    send_to_rank(int(loss.to), FrameType::kUnreachable, make_payload(loss.encode()));
+    return {};
+  }
+  if (loss.to != uint32_t(peer.rank)) return Status::remote("told of a loss between two others");
+  if (broken_networks_.contains(loss.comm_id)) return {};
+  if (broken_networks_.size() < kMaxRemembered) broken_networks_.insert(loss.comm_id);
+  send_to_all(FrameType::kUnreachable, loss.encode());
+  return {};
+}
+
+Status Coordinator::Loop::take_left_network(const Peer& peer, const Frame& frame) {
+  SWITCHYARD_ASSIGN(const Departure departure, Departure::parse(frame.payload, int(ranks_.size())));
+  if (departure.rank != uint32_t(peer.rank)) return Status::remote("told that another rank leaves a network");
+  send_to_all(FrameType::kLeftNetwork, departure.encode());
   return {};
 }
 

@@ -45,9 +45,10 @@ enum class FrameType : uint16_t {
   kAbort = 12,          // either way: the job is over, and why
   kGoodbye = 13,        // rank -> coordinator: I leave in good order
   kHeartbeat = 14,      // either way: nothing; the other end's kernel has to acknowledge it
-  kUnreachable = 15,    // rank -> coordinator -> another rank: the network does not join us any more
+  kUnreachable = 15,    // rank -> coordinator -> rank, and back -> everyone: the network does not join us
+  kLeftNetwork = 16,    // rank -> coordinator -> everyone: I leave one of the job's networks in good order
 };
-constexpr uint16_t kMaxFrameType = 15;
+constexpr uint16_t kMaxFrameType = 16;
 
 using FrameHeaderBytes = std::array<std::byte, kFrameHeaderBytes>;
 

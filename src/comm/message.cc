@@ -166,6 +166,21 @@ Result<Notice> Notice::parse(std::span<const std::byte> payload) {
   return notice;
 }
 
+std::vector<std::byte> Departure::encode() const {
+  WireWriter out;
+  out.put(comm_id);
+  out.put(rank);
+  return out.take();
+}
+
+Result<Departure> Departure::parse(std::span<const std::byte> payload, int num_ranks) {
+  WireReader in(payload);
+  const auto comm_id = in.get<uint64_t>();
+  const auto rank = Untrusted<uint32_t>(in.get<uint32_t>()).within(0, uint32_t(num_ranks) - 1);
+  if (!rank || !in.complete()) return malformed("notice of a rank that leaves a network");
+  return Departure{comm_id, *rank};
+}
+
 std::vector<std::byte> Unreachable::encode() const {
   WireWriter out;
   out.put(comm_id);

@@ -76,10 +76,19 @@ struct Notice {
   static Result<Notice> parse(std::span<const std::byte> payload);
 };
 
+// kLeftNetwork
+struct Departure {
+  uint64_t comm_id = 0;
+  uint32_t rank = 0;
+
+  std::vector<std::byte> encode() const;
+  static Result<Departure> parse(std::span<const std::byte> payload, int num_ranks);
+};
+
 // kUnreachable: the network of this name does not join these two any more.
 struct Unreachable {
   uint64_t comm_id = 0;
-  uint32_t from = 0;  // who says so
+  uint32_t from = 0;  // who found out
   uint32_t to = 0;
   std::string reason;
 

@@ -12,7 +12,7 @@ namespace switchyard {
 // However fast others go on sending, this ends.
 void OfiEndpoint::catch_up() {
   const std::lock_guard lock(mutex_);
-  const Deadline enough = Deadline::after_ns(kSecond);
+  const Deadline enough = Deadline::after_ns(kSecond / 4);
   while (poll() && !enough.expired()) continue;
 }
 

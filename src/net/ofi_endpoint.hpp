@@ -95,7 +95,7 @@ class OfiEndpoint final : public NetEndpoint {
     bool is_written_off = false;    // what is in flight to it counts no more
     uint64_t refused_since_ns = 0;  // the provider has no way to it; 0: it has
     uint64_t last_refused_ns = 0;
-    bool was_reconnected = false;
+    uint64_t num_posted_when_refused = 0;
     uint32_t next_at_last_look = 0;  // number of a write
     bool needs_probe = false;        // something was posted since the last one
     bool misses_writes = false;      // that it sent: nothing of it counts any more
@@ -205,7 +205,6 @@ class OfiEndpoint final : public NetEndpoint {
   static constexpr uint64_t kStripedBytes = 128 << 10;  // a put from this size on is spread over all rails
   static constexpr uint64_t kPieceLimitNs = 30 * kSecond;
   static constexpr uint64_t kConnectLimitNs = 10 * kSecond;
-  static constexpr uint64_t kReconnectLimitNs = kSecond;  // who was there is there at once, or gone
   static constexpr uint32_t kSinkRegion = 0;  // takes the 8 bytes of a write that is only a signal
   static constexpr uint32_t kReceiveRegion = ~0u;  // messages; nobody else knows it
 
@@ -232,6 +231,7 @@ class OfiEndpoint final : public NetEndpoint {
   std::deque<Countdown> countdowns_;
   std::vector<Countdown*> free_countdowns_;
   uint64_t sink_[2] = {};  // where the others' bare writes go, and what this rank's carry
+  uint64_t num_posted_ = 0;   // operations that the provider took
   size_t num_in_flight_ = 0;  // writes, reads and messages of this rank, but to peers that are written off
   std::atomic<uint64_t> bytes_in_flight_{0};  // written under the lock; read by anybody, as a hint
   uint64_t next_look_ns_ = 0;                 // after the peers

@@ -8,6 +8,7 @@
 //   the target   misses a number, and loses the source;
 //   the source   ends a row of writes with a probe, or the loss of the last ones would show only with the next;
 //   both         tell a peer that they have lost, through the bootstrap, so that it need not wait for its time limit.
+#include <algorithm>
 #include <utility>
 
 #include "base/env.hpp"
@@ -18,35 +19,40 @@ namespace switchyard {
 namespace {
 
 uint64_t look_interval_ns() { return env().heartbeat_ms * kMillisecond / 4; }
+// Who was there is there at once, or gone.
+uint64_t reconnect_limit_ns() { return std::min(kSecond, env().heartbeat_ms * kMillisecond); }
 
 }  // namespace
 
 // ---- peers that don't answer ----
 
-// "Again" is all that a provider says while it tries to connect, to a process that ended, for ever. Where nothing is in
-// flight to the peer it has nothing else to wait for, unless nobody has taken what is complete.
+// "Again" is all that a provider says while it tries to connect, to a process that ended, for ever; and where it has no
+// room. Nothing is in flight to a peer that it does not reach, and either nothing to others, or it takes what is for
+// them.
 bool OfiEndpoint::keeps_refusing(int rank, size_t rail) {
   Peer& peer = peers_[size_t(rank)];
   Way& way = rails_[rail].ways[size_t(rank)];
-  const bool was_choked = poll();
+  poll();  // what was complete, and in its way, is so no more
   const uint64_t now = now_ns(), since_last_ns = now - std::exchange(peer.last_refused_ns, now);
-  const bool is_idle = peer.num_in_flight == 0 && !was_choked;
-  if (peer.refused_since_ns == 0 || !is_idle || since_last_ns > look_interval_ns() + kSecond)
+  if (peer.refused_since_ns == 0 || since_last_ns > look_interval_ns() + kSecond) {
     peer.refused_since_ns = now;
-  if (is_idle) way.is_refused = way.was_reached;
-  return now - peer.refused_since_ns > (way.was_reached ? kReconnectLimitNs : kConnectLimitNs);
+    peer.num_posted_when_refused = num_posted_;
+  }
+  const bool takes_others = num_posted_ != peer.num_posted_when_refused;
+  const bool has_room = peer.num_in_flight == 0 && (num_in_flight_ == 0 || takes_others);
+  if (!has_room) peer.refused_since_ns = now;
+  else way.is_refused = way.was_reached;
+  return now - peer.refused_since_ns > (way.was_reached ? reconnect_limit_ns() : kConnectLimitNs);
 }
 
 void OfiEndpoint::has_way(int rank, size_t rail) {
-  Peer& peer = peers_[size_t(rank)];
   Way& way = rails_[rail].ways[size_t(rank)];
-  peer.refused_since_ns = 0;
+  peers_[size_t(rank)].refused_since_ns = 0;
   way.was_reached = true;
-  if (!std::exchange(way.is_refused, false) || std::exchange(peer.was_reconnected, true)) return;
+  if (!std::exchange(way.is_refused, false)) return;
   log(LogLevel::kWarn, "rank ", rank_, ": the network had no way to rank ", rank,
       ", which it had reached before, and has one again: "
-      "a connection has ended and was made anew. Should anything have been lost with it, there will be an error. This "
-      "is said once");
+      "a connection has ended and was made anew. Should anything have been lost with it, there will be an error");
 }
 
 void OfiEndpoint::look_at_links() {

@@ -47,6 +47,7 @@ NetPost OfiEndpoint::posted(int64_t result, Operation* operation, const char* wh
     Peer& peer = peers_[size_t(operation->peer)];
     if (operation->sequence) peer.outgoing.posted();
     has_way(operation->peer, operation->rail);
+    ++num_posted_;
     if (operation->is_upkeep) return NetPost::kPosted;
     ++peer.num_in_flight;
     peer.bytes_in_flight += operation->num_bytes;

@@ -208,6 +208,14 @@ TEST(Messages, SurviveEncodingAndParsing) {
   EXPECT_FALSE(Unreachable::parse(Unreachable{7, 1, 1, ""}.encode(), 3).ok()) << "nobody is out of its own reach";
 }
 
+TEST(Messages, DeparturesSurviveAndNameARankThatThereIs) {
+  const auto departure = Departure::parse(Departure{7, 2}.encode(), 3);
+  ASSERT_TRUE(departure.ok());
+  EXPECT_EQ(departure->comm_id, 7u);
+  EXPECT_EQ(departure->rank, 2u);
+  EXPECT_FALSE(Departure::parse(Departure{7, 3}.encode(), 3).ok());
+}
+
 TEST(Messages, RequestsWithWrongMembersAreRefused) {
   const auto parse = [](std::vector<int> members) {
     return ExchangeRequest::parse(ExchangeRequest{{}, 0, std::move(members), {}}.encode(), 3).ok();
@@ -222,10 +230,12 @@ TEST(Messages, RequestsWithWrongMembersAreRefused) {
 
 TEST(Messages, ParsersTakeAnyBytes) {
   std::mt19937 random(1);
-  const std::vector<std::vector<std::byte>> seeds = {
-      ExchangeRequest{{1, 2}, 3, {0, 1, 2}, pattern(20)}.encode(),
-      ExchangeResult{{1, 2}, {pattern(9), pattern(4)}}.encode(), ExchangeMissing{{1, 2}, {1, 2}}.encode(),
-      Notice{1, Code::kRemoteError, "reason"}.encode(), Unreachable{1, 0, 2, "reason"}.encode()};
+  const std::vector<std::vector<std::byte>> seeds = {ExchangeRequest{{1, 2}, 3, {0, 1, 2}, pattern(20)}.encode(),
+                                                     ExchangeResult{{1, 2}, {pattern(9), pattern(4)}}.encode(),
+                                                     ExchangeMissing{{1, 2}, {1, 2}}.encode(),
+                                                     Notice{1, Code::kRemoteError, "reason"}.encode(),
+                                                     Unreachable{1, 0, 2, "reason"}.encode(),
+                                                     Departure{1, 2}.encode()};
   for (int round = 0; round < 50'000; round++) {
     auto bytes = seeds[random() % seeds.size()];
     for (unsigned i = random() % 4; i > 0 && !bytes.empty(); i--) bytes[random() % bytes.size()] = std::byte(random());
@@ -242,6 +252,7 @@ TEST(Messages, ParsersTakeAnyBytes) {
     (void)ExchangeFailure::parse(bytes).ok();
     (void)Notice::parse(bytes).ok();
     (void)Unreachable::parse(bytes, 3).ok();
+    (void)Departure::parse(bytes, 3).ok();
   }
 }
 

@@ -28,6 +28,7 @@ void parse_all(std::span<const std::byte> bytes) {
   check_message<ExchangeFailure>(bytes);
   check_message<ExchangeMissing>(bytes);
   check_message<Notice>(bytes);
+  check_message<Departure>(bytes, kNumRanks);
   check_message<Unreachable>(bytes, kNumRanks);
 }
 

@@ -1,0 +1,136 @@
+// A rank that leaves a communicator in good order while others go on: its connections end, and nobody has lost it. Who
+// really can't be reached any more is noticed, whatever else is going on.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <thread>
+
+#include "base/env.hpp"
+#include "base/failpoint.hpp"
+#include "coll/collectives.hpp"
+#include "net/net_rank.hpp"
+#include "net/sockets.hpp"
+
+namespace switchyard::testing {
+namespace {
+
+class Leave : public ::testing::TestWithParam<const char*> {
+ protected:
+  void TearDown() override { clear_failpoints(); }
+  Communicator::Options options() const { return {.timeout_ns = 30 * kSecond, .net = "ofi", .gin = GetParam()}; }
+};
+INSTANTIATE_TEST_SUITE_P(All, Leave, ::testing::Values("direct", "proxy"),
+                         [](const auto& gin) { return std::string(gin.param); });
+
+// An all-reduce, then a broadcast from rank 0, which leaves after it; rank 2 comes late to that one.
+void broadcast_and_leave(Communicator& comm, StreamRef ref, Stream& stream, std::chrono::milliseconds late) {
+  auto made = coll::Collectives::create(comm, {});
+  ASSERT_TRUE(made.ok()) << made.status().to_string();
+  coll::Collectives& collectives = *made.value();
+  std::vector<float> in(4096, float(comm.rank())), out(in.size());
+  const auto finish = [&](Status status) {
+    if (status.ok()) status = stream.synchronize(Deadline::after_ns(60 * kSecond));
+    EXPECT_TRUE(status.ok()) << "rank " << comm.rank() << ": " << status.to_string();
+  };
+  finish(collectives.all_reduce(in.data(), out.data(), in.size(), DType::kFloat32, coll::ReduceOp::kSum, ref));
+  EXPECT_EQ(out[0], 3.0f);
+  if (comm.rank() == 2) std::this_thread::sleep_for(late);
+  finish(collectives.broadcast(in.data(), out.data(), in.size(), DType::kFloat32, 0, ref));
+  EXPECT_EQ(out[4095], 0.0f);
+}
+
+// Later than a rank would be given up that takes no connection.
+TEST_P(Leave, WhoLeavesAPartIsNotMissedByThoseWhoNeedNothingOfIt) {
+  ThreadRanks ranks(3, options(), {0, 1, 1});
+  ranks.on_all([&](int rank) {
+    const std::unique_ptr<Communicator> part = ranks.comm(rank).split(0, rank).value();
+    broadcast_and_leave(*part, ranks.stream_ref(rank), ranks.stream(rank), std::chrono::milliseconds(2500));
+  });
+}
+
+// Between the end of its connections and what it says to the coordinator others have time to find them ended.
+TEST_P(Leave, WhoLeavesTheJobIsNotMissedByThoseWhoNeedNothingOfIt) {
+  ASSERT_TRUE(set_failpoint("communicator.network_closed", "delay:200#0").ok());
+  for (int round = 0; round < 10; ++round) {
+    ThreadRanks ranks(3, options(), {0, 1, 1});
+    ranks.on_all([&](int rank) {
+      set_failpoint_rank(rank);
+      broadcast_and_leave(ranks.comm(rank), ranks.stream_ref(rank), ranks.stream(rank), std::chrono::milliseconds(30));
+      if (rank == 0) ranks.leave(0);
+    });
+  }
+}
+
+TEST_P(Leave, WhatWasPostedBeforeArrives) {
+  for (int round = 0; round < 3; ++round) {
+    ThreadRanks ranks(2, options(), {0, 1});
+    ranks.on_all([&](int rank) {
+      NetRank self(ranks.comm(rank));
+      ASSERT_TRUE(self.comm.barrier().ok());
+      constexpr uint64_t kPuts = 40, kBytes = kDataBytes;  // more than a kernel holds
+      if (rank == 0) {
+        for (uint64_t i = 0; i < kPuts; ++i) {
+          ASSERT_EQ(self.put(self.put_of(0, 0, kBytes, 1)), NetPost::kPosted);
+        }
+        ranks.leave(0);
+      } else {
+        EXPECT_TRUE(self.wait_signal(1, kPuts)) << self.signal(1);
+      }
+    });
+  }
+}
+
+// Rank 2's end of the network ends without a word. Rank 0 writes to it, and hears from rank 1, or writes to it, all the
+// while.
+TEST_P(Leave, WhoTakesNoConnectionIsLostWhateverElseIsOnItsWay) {
+  for (const bool writes_too : {false, true}) {
+    ThreadRanks ranks(3, options(), {0, 1, 2});
+    std::atomic<bool> is_gone = false, is_over = false;
+    ranks.on_all([&](int rank) {
+      std::unique_ptr<Communicator> part = ranks.comm(rank).split(0, rank).value();
+      NetRank self(*part);
+      const auto put_to = [&](int peer, int signal) {
+        NetPut put = self.put_of(0, 0, 64, signal);
+        put.peer = peer;
+        return self.net.put(put);
+      };
+      for (int peer = 0; peer < 3; ++peer) {
+        if (peer == rank) continue;
+        ASSERT_EQ(self.insist([&] { return put_to(peer, 0); }), NetPost::kPosted);
+      }
+      ASSERT_TRUE(self.wait_signal(0, 2));
+      ASSERT_TRUE(part->barrier().ok());
+      if (rank == 2) {
+        part->net()->abort();
+        ASSERT_TRUE(set_failpoint("communicator.leaves_without_a_word", "error#2").ok());
+        set_failpoint_rank(2);
+        part.reset();
+        is_gone = true;
+      }
+      ASSERT_EQ(wait_until([&] { return is_gone.load(); }, Deadline::after_ns(20 * kSecond)), WaitResult::kReady);
+      if (rank == 1) {
+        while (!is_over) {
+          put_to(0, 1);
+          std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        }
+      }
+      if (rank != 0) return;
+      // Who posts before libfabric has seen the connections end has an error of theirs.
+      const Deadline seen = Deadline::after_ns(300 * kMillisecond);
+      while (!seen.expired()) self.net.progress();
+      const uint64_t begin_ns = now_ns();
+      const auto is_lost = [&] {
+        self.net.progress();
+        if (writes_too) put_to(1, 1);
+        return put_to(2, 1) == NetPost::kFailed;
+      };
+      EXPECT_EQ(wait_until(is_lost, Deadline::after_ns(20 * kSecond)), WaitResult::kReady);
+      EXPECT_LT(now_ns() - begin_ns, 3 * env().heartbeat_ms * kMillisecond);
+      EXPECT_TRUE(self.net.usable(1)) << self.net.error().to_string();
+      is_over = true;
+    });
+  }
+}
+
+}  // namespace
+}  // namespace switchyard::testing
