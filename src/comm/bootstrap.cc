@@ -190,9 +190,9 @@ Status Bootstrap::barrier(uint64_t comm_id, std::span<const int> members, Deadli
 void Bootstrap::abort(const std::string& reason) {
   const std::lock_guard lock(mutex_);
   if (!broken_.ok()) return;
+  post(FrameType::kAbort, Notice{uint32_t(rank_), Code::kRemoteError, reason}.encode());  // first: the rest may throw
   broken_ = Status::remote(text("rank ", rank_, " aborted the job: ", reason));
   fail_pending(broken_);
-  post(FrameType::kAbort, Notice{uint32_t(rank_), Code::kRemoteError, reason}.encode());
 }
 
 void Bootstrap::tell_unreachable(uint64_t comm_id, int rank, const std::string& why) {

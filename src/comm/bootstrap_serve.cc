@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "base/env.hpp"
+#include "base/failpoint.hpp"
 #include "base/guarded.hpp"
 #include "comm/bootstrap.hpp"
 
@@ -61,7 +62,10 @@ int Bootstrap::next_heartbeat_ms() {
 
 bool Bootstrap::flush_outbox() {
   const std::lock_guard lock(mutex_);
-  for (Outgoing& frame : outbox_) channel_.send(frame.type, std::move(frame.payload));
+  for (Outgoing& frame : outbox_) {
+    if (frame.type == FrameType::kLeftNetwork) (void)SWITCHYARD_FAILPOINT("bootstrap.departure_unsent");
+    channel_.send(frame.type, std::move(frame.payload));
+  }
   outbox_.clear();
   if (stopping_) channel_.send(FrameType::kGoodbye, std::vector<std::byte>());
   return !stopping_;

@@ -35,8 +35,11 @@ Job::~Job() { bootstrap_->set_event_handler(nullptr); }
 
 void Job::tell(const BootstrapEvent& event) {
   const std::lock_guard lock(mutex_);
+  for (const auto& [who, listener] : listeners_) {
+    const Status taken = guarded([&] { listener(event); });  // whatever becomes of one, the others hear
+    if (!taken.ok()) log(LogLevel::kWarn, taken.to_string());
+  }
   if (!event.concerns_network()) events_.push_back(event);
-  for (const auto& [who, listener] : listeners_) listener(event);
 }
 
 // This rank first, since the bootstrap reports only what others do: they leave as soon as they hear of it, and whoever
@@ -76,7 +79,6 @@ Communicator::~Communicator() {
   job_->unsubscribe(this);
   proxy_.reset();
   net_.reset();
-  (void)SWITCHYARD_FAILPOINT("communicator.network_closed");  // no place to die at: the others may be through
   windows_.clear();
   for (void* memory : owned_) {
     if (const Status freed = runtime_.free(memory); !freed.ok()) log(LogLevel::kWarn, freed.to_string());
@@ -189,7 +191,9 @@ void Communicator::take_event(const BootstrapEvent& event) {
       if (rank >= 0 && rank != rank_ && event.comm_id == net_id()) take_left(rank);
       return;
     case BootstrapEvent::Kind::kAborted:
-      if (rank >= 0) report_async_error(Status::remote(text("rank ", rank, " aborted: ", event.message)));
+      (void)guarded([&] {
+        if (rank >= 0) report_async_error(Status::remote(text("rank ", rank, " aborted: ", event.message)));
+      });
       health_->abort();
       if (net_ != nullptr) net_->abort();
       return;
@@ -214,15 +218,18 @@ void Communicator::take_unreachable(int rank, const BootstrapEvent& event) {
   const auto member = std::find(members_.begin(), members_.end(), event.peer);
   if (event.comm_id != net_id() || net_ == nullptr || rank < 0 || member == members_.end()) return;
   const int other = int(member - members_.begin());
-  if (other == rank_) net_->give_up(rank, text("it says that it does not reach this rank any more: ", event.message));
-  {
+  const bool is_first = [&] {
     const std::lock_guard lock(mutex_);
-    if (!net_loss_.ok()) return;
+    if (!net_loss_.ok()) return false;
     net_loss_ = Status::remote(
         text("the network does not join rank ", rank, " and rank ", other, " any more: ", event.message));
-  }
-  health_->mark_incomplete();
-  if (other == rank_) job_->bootstrap().confirm_unreachable(net_id(), event.rank, event.message);
+    return true;
+  }();
+  if (is_first) health_->mark_incomplete();
+  if (other != rank_) return;
+  if (is_first) job_->bootstrap().confirm_unreachable(net_id(), event.rank, event.message);
+  // Last: it may wait for whoever is at the network.
+  net_->give_up(rank, text("it says that it does not reach this rank any more: ", event.message));
 }
 
 Status Communicator::net_loss() const {

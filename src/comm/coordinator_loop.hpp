@@ -47,7 +47,13 @@ class Coordinator::Loop {
     int rank = -1;
     bool refused = false;       // told so; stays until it hangs up or its handshake time is over
     bool left = false;          // said goodbye
+    size_t num_losses = 0;      // that it told of, and nobody has left since
     std::optional<Status> end;  // this connection is over, and why
+  };
+  struct Loss {
+    uint64_t comm_id;
+    uint32_t from, to;
+    auto operator<=>(const Loss&) const = default;
   };
   enum class RankState { kAbsent, kJoined, kLeft, kDied };
 
@@ -72,7 +78,7 @@ class Coordinator::Loop {
   void refuse(Peer& peer, const Status& status);
   Status take_exchange(Peer& peer, const Frame& frame);
   void take_abort(int rank, const std::string& reason);
-  Status take_unreachable(const Peer& peer, const Frame& frame);
+  Status take_unreachable(Peer& peer, const Frame& frame);
   Status take_left_network(const Peer& peer, const Frame& frame);
   void rank_gone(Peer& peer);
 
@@ -95,7 +101,8 @@ class Coordinator::Loop {
   int first_rank_ = -1;  // who told num_ranks
   Status over_;          // once the job can't go on: aborted, or could not form
   ExchangeTable exchanges_;
-  std::set<uint64_t> broken_networks_;  // that have lost somebody
+  std::set<Loss> losses_;               // that were told of
+  std::set<uint64_t> broken_networks_;  // of which a loss was confirmed
   uint64_t heartbeat_due_ns_ = 0;
   uint64_t accept_again_ns_ = 0;  // no accept before: the process has no descriptor left
 

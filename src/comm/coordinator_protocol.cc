@@ -101,25 +101,39 @@ void Coordinator::Loop::take_abort(int rank, const std::string& reason) {
 }
 
 // The one that is not reached is asked first: who has left that network does not answer, and nobody has lost it. Once
-// it has confirmed a network's first loss all hear: whoever waits for somebody who waits for one of the two need not do
-// so for ever.
-Status Coordinator::Loop::take_unreachable(const Peer& peer, const Frame& frame) {
-  constexpr size_t kMaxRemembered = 4096;  // of more, all are told more than once
-  SWITCHYARD_ASSIGN(const Unreachable loss, Unreachable::parse(frame.payload, int(ranks_.size())));
-  if (loss.from == uint32_t(peer.rank)) {
-    send_to_rank(int(loss.to), FrameType::kUnreachable, make_payload(loss.encode()));
+// it has confirmed a network's first loss, or told of the same one, all hear: whoever waits for somebody who waits for
+// one of the two need not do so for ever. A rank has only so many to tell of.
+Status Coordinator::Loop::take_unreachable(Peer& peer, const Frame& frame) {
+  constexpr size_t kMaxPerRank = 16, kMaxBroken = 4096;
+  SWITCHYARD_ASSIGN(const Unreachable told, Unreachable::parse(frame.payload, int(ranks_.size())));
+  const uint32_t teller = uint32_t(peer.rank);
+  if (told.from != teller && told.to != teller) return Status::remote("told of a loss between two others");
+  if (told.from == teller) {
+    if (peer.num_losses >= kMaxPerRank * ranks_.size()) return {};
+    if (!losses_.insert({told.comm_id, told.from, told.to}).second) return {};
+    ++peer.num_losses;
+  }
+  const bool is_confirmed = losses_.contains({told.comm_id, told.from == teller ? told.to : told.from, teller});
+  if (!is_confirmed) {
+    if (told.from == teller) send_to_rank(int(told.to), FrameType::kUnreachable, make_payload(told.encode()));
     return {};
   }
-  if (loss.to != uint32_t(peer.rank)) return Status::remote("told of a loss between two others");
-  if (broken_networks_.contains(loss.comm_id)) return {};
-  if (broken_networks_.size() < kMaxRemembered) broken_networks_.insert(loss.comm_id);
-  send_to_all(FrameType::kUnreachable, loss.encode());
+  // Of more than it remembers all are told more than once.
+  if (broken_networks_.contains(told.comm_id)) return {};
+  if (broken_networks_.size() < kMaxBroken) broken_networks_.insert(told.comm_id);
+  send_to_all(FrameType::kUnreachable, told.encode());
   return {};
 }
 
 Status Coordinator::Loop::take_left_network(const Peer& peer, const Frame& frame) {
   SWITCHYARD_ASSIGN(const Departure departure, Departure::parse(frame.payload, int(ranks_.size())));
   if (departure.rank != uint32_t(peer.rank)) return Status::remote("told that another rank leaves a network");
+  // Nobody asks any more whether it was lost.
+  std::erase_if(losses_, [&](const Loss& loss) {
+    if (loss.comm_id != departure.comm_id || loss.to != departure.rank) return false;
+    if (Peer* teller = peer_of_rank_[loss.from]) --teller->num_losses;
+    return true;
+  });
   send_to_all(FrameType::kLeftNetwork, departure.encode());
   return {};
 }

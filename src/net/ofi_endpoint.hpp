@@ -96,6 +96,7 @@ class OfiEndpoint final : public NetEndpoint {
     uint64_t refused_since_ns = 0;  // the provider has no way to it; 0: it has
     uint64_t last_refused_ns = 0;
     uint64_t num_posted_when_refused = 0;
+    uint64_t took_others_ns = 0;  // when the provider was seen to take operations while it refused those for this peer
     uint32_t next_at_last_look = 0;  // number of a write
     bool needs_probe = false;        // something was posted since the last one
     bool misses_writes = false;      // that it sent: nothing of it counts any more

@@ -34,11 +34,9 @@ bool OfiEndpoint::keeps_refusing(int rank, size_t rail) {
   Way& way = rails_[rail].ways[size_t(rank)];
   poll();  // what was complete, and in its way, is so no more
   const uint64_t now = now_ns(), since_last_ns = now - std::exchange(peer.last_refused_ns, now);
-  if (peer.refused_since_ns == 0 || since_last_ns > look_interval_ns() + kSecond) {
-    peer.refused_since_ns = now;
-    peer.num_posted_when_refused = num_posted_;
-  }
-  const bool takes_others = num_posted_ != peer.num_posted_when_refused;
+  if (peer.refused_since_ns == 0 || since_last_ns > reconnect_limit_ns()) peer.refused_since_ns = now;
+  if (std::exchange(peer.num_posted_when_refused, num_posted_) != num_posted_) peer.took_others_ns = now;
+  const bool takes_others = now - peer.took_others_ns < look_interval_ns();
   const bool has_room = peer.num_in_flight == 0 && (num_in_flight_ == 0 || takes_others);
   if (!has_room) peer.refused_since_ns = now;
   else way.is_refused = way.was_reached;
