@@ -171,7 +171,9 @@ Status Collectives::describe(const char* name, const Failure& failure) const {
     return Status::remote(text(waited, " for more than ", view_.comm.timeout_ns / kMillisecond, " ms", beside));
   }
   if (failure.status == GinStatus::kFailed || gone.empty()) {
-    const Status told = comm_.net_loss(), lost = told.ok() && comm_.net() != nullptr ? comm_.net()->error() : told;
+    const NetEndpoint* net = comm_.net();
+    Status lost = comm_.net_loss();
+    if (lost.ok() && net != nullptr) lost = failure.rank < 0 ? net->error() : net->why_lost(failure.rank);
     return Status::remote(
         text(waited, ", but ", lost.ok() ? "the network does not reach it any more" : lost.message(), beside));
   }

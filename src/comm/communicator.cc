@@ -143,6 +143,8 @@ Status Communicator::join() {
   }
   // Also where there is one node only: a name that is wrong is better found here than on the day there are two.
   SWITCHYARD_ASSIGN(const NetPlugin* plugin, find_net_plugin(net_name()));
+  SWITCHYARD_TRY(is_proxy_wanted().status());
+  SWITCHYARD_TRY(faults_wanted(options_.net_decorations, job_->bootstrap().num_ranks()).status());
   if (topology_->num_nodes() > 1) SWITCHYARD_TRY(connect_network(*plugin));
   job_->subscribe(this, [this](const BootstrapEvent& event) { take_event(event); });
   SWITCHYARD_FAILPOINT_TRY("comm.before_join_barrier");
@@ -241,7 +243,7 @@ Status Communicator::check_network() const {
   for (int rank = 0; net_ != nullptr && rank < num_ranks(); ++rank) {
     if (net_->usable(rank)) continue;
     return Status::remote(
-        text("rank ", rank_, ": what it and rank ", rank, " sent each other may be lost: ", net_->error().message()));
+        text("rank ", rank_, ": what it and rank ", rank, " sent each other may be lost: ", net_->why_lost(rank).message()));
   }
   return {};
 }

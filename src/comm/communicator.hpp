@@ -146,6 +146,7 @@ class Communicator {
   std::string net_name() const;
   uint64_t net_id() const;
   Status connect_network(const NetPlugin& plugin);
+  Result<bool> is_proxy_wanted() const;
   Status open_net_path();
   void settle_network();
   void leave_network();

@@ -62,15 +62,19 @@ Status check(const DeviceCommRequirements& requirements) {
 
 }  // namespace
 
-Status Communicator::open_net_path() {
+Result<bool> Communicator::is_proxy_wanted() const {
   const std::string asked = options_.gin.empty() ? env().gin : options_.gin;
-  if (asked == "proxy") {
+  if (asked == "proxy") return true;
+  if (asked.empty() || asked == "direct") return false;
+  return Status::invalid_argument(text("the way to the network is '", asked, "', allowed are direct and proxy (SWITCHYARD_GIN)"));
+}
+
+Status Communicator::open_net_path() {
+  SWITCHYARD_ASSIGN(const bool by_proxy, is_proxy_wanted());
+  if (by_proxy) {
     SWITCHYARD_ASSIGN(proxy_, Proxy::create(runtime_, *net_, num_ranks()));
     net_path_ = {proxy_.get(), &kProxyCalls, proxy_->rings(), Proxy::kNumBulkRings, timeout_ns_, health_->abort_word()};
     return {};
-  }
-  if (!asked.empty() && asked != "direct") {
-    return Status::invalid_argument(text("the way to the network is '", asked, "', allowed are direct and proxy (SWITCHYARD_GIN)"));
   }
   direct_net_ = {net_.get(), health_->abort_word(), timeout_ns_};
   net_path_ = {&direct_net_, &kDirectCalls, nullptr, 0, timeout_ns_, health_->abort_word()};

@@ -299,12 +299,13 @@ Status Group::describe_failure(uint64_t word) const {
       return Status::remote(who + " does another operation than this rank, combines another dispatch, or has other row"
                                   " sizes, top-k, layout or alignment: every rank must make the same calls in the same order");
     case Phase::kNetwork: {
-      const Status network = comm_.net() == nullptr ? Status() : comm_.net()->error();
+      const NetEndpoint* net = comm_.net();
       // Where it is lost as a whole, whoever was waited for at that moment is not to blame.
-      if (!network.ok() && !comm_.net()->usable(rank())) {
+      if (net != nullptr && !net->usable(rank())) {
         return Status::remote(text("rank ", rank(), ", epoch ", word & kEpochMask,
-                                   ": its network can't be used any more: ", network.message()));
+                                   ": its network can't be used any more: ", net->why_lost(rank()).message()));
       }
+      const Status network = net == nullptr ? Status() : net->why_lost(int(peer));
       return Status::remote(who + " can't be reached over the network any more" + gone +
                             (network.ok() ? "" : ": " + network.message()));
     }

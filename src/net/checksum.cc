@@ -78,6 +78,11 @@ NetPost ChecksumEndpoint::post(const NetPut& put, std::optional<uint64_t> value)
   if (failed()) return NetPost::kFailed;
   if (!regions_.accepts(put, int(targets_.size()), value.has_value())) return NetPost::kFailed;
   if (put.num_bytes == 0 && put.signal_value == 0) return NetPost::kPosted;
+  if (targets_[size_t(put.peer)].is_given_up) return NetPost::kFailed;
+  if (targets_[size_t(put.peer)].has_left) {
+    count_reusable(put.counter);
+    return NetPost::kPosted;
+  }
   if (const NetPost room = make_room(put.peer); room != NetPost::kPosted) return room;
 
   LedgerEntry entry{};
@@ -92,8 +97,8 @@ NetPost ChecksumEndpoint::post(const NetPut& put, std::optional<uint64_t> value)
     entry.to_offset = put.to_offset;
     entry.num_bytes = put.num_bytes;
     entry.payload_hash = hash_payload(bytes, put.num_bytes);
-  } else if (put.counter != nullptr) {  // a signal has no source to wait for
-    std::atomic_ref<uint64_t>(*put.counter).fetch_add(1, std::memory_order_release);
+  } else {
+    count_reusable(put.counter);  // a signal has no source to wait for
   }
   // From here on the entry goes, at once or later: the payload is underway.
   Target& target = targets_[size_t(put.peer)];
@@ -107,7 +112,7 @@ NetPost ChecksumEndpoint::post(const NetPut& put, std::optional<uint64_t> value)
   return send_entry(put.peer) == NetPost::kFailed ? NetPost::kFailed : NetPost::kPosted;
 }
 
-// Is there an entry for one more put to the peer, and has the last one gone?
+// Is there an entry for one more put to the peer, and has the last one gone? Of a peer that is lost no news will come.
 NetPost ChecksumEndpoint::make_room(int peer) {
   Target& target = targets_[size_t(peer)];
   if (const NetPost sent = send_entry(peer); sent != NetPost::kPosted) return sent;
@@ -122,7 +127,7 @@ NetPost ChecksumEndpoint::make_room(int peer) {
   if (has_room()) return NetPost::kPosted;
   inner_->progress();
   const bool room = has_room();
-  if (failed()) return NetPost::kFailed;
+  if (failed() || !inner_->usable(peer)) return NetPost::kFailed;
   return room ? NetPost::kPosted : NetPost::kBusy;
 }
 
@@ -261,6 +266,19 @@ void ChecksumEndpoint::tell_taken(int source) {
 
 // ---- the end ----
 
+// Below first: who is in the middle of a post to it is let go there.
+void ChecksumEndpoint::give_up(int peer, const std::string& why) {
+  inner_->give_up(peer, why);
+  const std::lock_guard lock(mutex_);
+  targets_[size_t(peer)].is_given_up = true;
+}
+
+void ChecksumEndpoint::forget(int peer) {
+  inner_->forget(peer);
+  const std::lock_guard lock(mutex_);
+  targets_[size_t(peer)].has_left = true;
+}
+
 void ChecksumEndpoint::abort() {
   stop(Status::invalid_usage("the network endpoint was aborted"));
   inner_->abort();
@@ -279,12 +297,19 @@ bool ChecksumEndpoint::stop(const Status& why) {
   return true;
 }
 
+Status ChecksumEndpoint::own_error() const {
+  const std::lock_guard lock(error_mutex_);
+  return error_;
+}
+
 Status ChecksumEndpoint::error() const {
-  {
-    const std::lock_guard lock(error_mutex_);
-    if (!error_.ok()) return error_;
-  }
-  return inner_->error();
+  const Status own = own_error();
+  return own.ok() ? inner_->error() : own;
+}
+
+Status ChecksumEndpoint::why_lost(int peer) const {
+  const Status own = own_error();
+  return own.ok() ? inner_->why_lost(peer) : own;
 }
 
 }  // namespace switchyard

@@ -87,8 +87,11 @@ class ChecksumEndpoint final : public NetEndpoint {
   void catch_up() override;
   uint64_t bytes_in_flight() const override { return inner_->bytes_in_flight(); }
   bool usable(int peer) const override { return !failed() && inner_->usable(peer); }
+  void give_up(int peer, const std::string& why) override;
+  void forget(int peer) override;
   void abort() override;
   Status error() const override;
+  Status why_lost(int peer) const override;
   NetEndpoint* inner() override { return inner_.get(); }
 
  private:
@@ -99,6 +102,8 @@ class ChecksumEndpoint final : public NetEndpoint {
   struct Target {
     uint64_t num_sent = 0;
     bool entry_waits = false;  // the last one: its payload went, but there was no room for it
+    // It takes no more, and nobody waits for that: what is posted to it goes nowhere.
+    bool has_left = false, is_given_up = false;
   };
 
   ChecksumEndpoint(std::unique_ptr<NetEndpoint> inner, Runtime& runtime, int rank, int num_ranks);
@@ -115,6 +120,7 @@ class ChecksumEndpoint final : public NetEndpoint {
   LedgerEntry* entry_at(uint64_t offset) const { return reinterpret_cast<LedgerEntry*>(rings_ + offset); }
   void fail(const Status& why);
   bool stop(const Status& why);
+  Status own_error() const;
   // acquire; pairs with the release in stop(): who sees the network's end sees the abort's word
   bool failed() const { return failed_.load(std::memory_order_acquire); }
 

@@ -102,8 +102,7 @@ Status FaultEndpoint::register_region(uint32_t id, void* memory, size_t num_byte
 void FaultEndpoint::deregister_region(uint32_t id) {
   const std::lock_guard lock(mutex_);
   for (Peer& peer : peers_) {
-    for (Post& post : peer.queue) post.due_ns = 0;
-    send(peer);
+    send_now(peer);
     std::erase_if(peer.queue, [&](const Post& post) {
       const NetPut& put = post.put;
       return put.to_region == id || put.from_region == id || (put.signal_value != 0 && put.signal_region == id);
@@ -136,6 +135,7 @@ NetPost FaultEndpoint::post(const Post& wanted) {
   if (!regions_.accepts(wanted.put, int(peers_.size()), wanted.value.has_value())) return NetPost::kFailed;
   keep_schedule();
   Peer& peer = peers_[size_t(wanted.put.peer)];
+  if (peer.is_gone) return give(wanted);
   if (peer.cut != Cut::kNone) {
     counted(Fault::kCut);
     if (peer.cut == Cut::kRefuse) return NetPost::kFailed;
@@ -162,7 +162,7 @@ NetPost FaultEndpoint::post(const Post& wanted) {
   }
   enqueue(peer, std::move(pieces), fate.reorder && !fate.delay);
   send(peer);
-  return failed_ ? NetPost::kFailed : NetPost::kPosted;
+  return failed_ || !inner_->usable(wanted.put.peer) ? NetPost::kFailed : NetPost::kPosted;
 }
 
 // What goes out in place of the post: at most one kind of damage.
@@ -236,19 +236,37 @@ void FaultEndpoint::enqueue(Peer& peer, std::vector<Post> pieces, bool swaps) {
   peer.queue.insert(peer.queue.end(), pieces.begin(), pieces.end());
 }
 
+NetPost FaultEndpoint::give(const Post& post) {
+  return post.value ? inner_->put_value(post.put, *post.value) : inner_->put(post.put);
+}
+
 // Sends what is due, in order; true when something went.
 bool FaultEndpoint::send(Peer& peer) {
   bool moved = false;
   while (!failed_ && !peer.queue.empty()) {
     const Post& first = peer.queue.front();
     if (first.due_ns != 0 && first.due_ns > now_ns()) break;
-    const NetPost sent = first.value ? inner_->put_value(first.put, *first.value) : inner_->put(first.put);
+    const int rank = first.put.peer;
+    const NetPost sent = give(first);
     if (sent == NetPost::kBusy) break;
     moved = true;
     if (sent == NetPost::kPosted) peer.queue.pop_front();
+    else if (!inner_->usable(rank) && inner_->usable(rank_)) part_with(peer);
     else lose_queues();
   }
   return moved;
+}
+
+void FaultEndpoint::send_now(Peer& peer) {
+  for (Post& post : peer.queue) post.due_ns = 0;
+  send(peer);
+}
+
+// It alone is lost, or has left.
+void FaultEndpoint::part_with(Peer& peer) {
+  peer.is_gone = true;
+  peer.queue.clear();
+  peer.num_lost = 0;
 }
 
 void FaultEndpoint::lose_queues() {
@@ -266,7 +284,8 @@ NetPost FaultEndpoint::get(int peer, uint32_t from_region, uint64_t from_offset,
                            uint64_t num_bytes) {
   {
     const std::lock_guard lock(mutex_);
-    if (peer >= 0 && size_t(peer) < peers_.size() && peers_[size_t(peer)].cut != Cut::kNone) {
+    if (peer >= 0 && size_t(peer) < peers_.size() && peers_[size_t(peer)].cut != Cut::kNone &&
+        !peers_[size_t(peer)].is_gone) {
       counted(Fault::kCut);
       if (peers_[size_t(peer)].cut == Cut::kRefuse) return NetPost::kFailed;
       ++peers_[size_t(peer)].num_lost;
@@ -310,22 +329,47 @@ bool FaultEndpoint::progress() {
   return inner_->progress() || sent;
 }
 
+// Below first: who is in the middle of a post to it is let go there.
+void FaultEndpoint::give_up(int peer, const std::string& why) {
+  inner_->give_up(peer, why);
+  const std::lock_guard lock(mutex_);
+  part_with(peers_[size_t(peer)]);
+}
+
+void FaultEndpoint::forget(int peer) {
+  inner_->forget(peer);
+  const std::lock_guard lock(mutex_);
+  send_now(peers_[size_t(peer)]);  // whoever waits for the sources is told
+  part_with(peers_[size_t(peer)]);
+}
+
 void FaultEndpoint::abort() {
   aborted_.store(true, std::memory_order_relaxed);  // carries nothing; the reason is the inner endpoint's
   inner_->abort();
 }
 
+Status FaultEndpoint::why_cut(size_t peer) const {
+  if (peers_[peer].cut != Cut::kRefuse) return {};
+  return Status::remote(text("rank ", rank_, ": the network to rank ", peer, " was cut (injected fault)"));
+}
+
+Status FaultEndpoint::why_failed() const {
+  if (!failed_) return {};
+  return Status::remote(text("rank ", rank_, ": the network refused a put that was held back (injected fault)"));
+}
+
 Status FaultEndpoint::error() const {
   if (const Status inner = inner_->error(); !inner.ok()) return inner;
   const std::lock_guard lock(mutex_);
-  for (size_t peer = 0; peer < peers_.size(); ++peer) {
-    if (peers_[peer].cut == Cut::kRefuse) {
-      return Status::remote(text("rank ", rank_, ": the network to rank ", peer, " was cut (injected fault)"));
-    }
-  }
-  return failed_
-             ? Status::remote(text("rank ", rank_, ": the network refused a put that was held back (injected fault)"))
-             : Status();
+  for (size_t peer = 0; peer < peers_.size(); ++peer) SWITCHYARD_TRY(why_cut(peer));
+  return why_failed();
+}
+
+Status FaultEndpoint::why_lost(int peer) const {
+  if (const Status inner = inner_->why_lost(peer); !inner.ok()) return inner;
+  const std::lock_guard lock(mutex_);
+  SWITCHYARD_TRY(why_cut(size_t(peer)));
+  return why_failed();
 }
 
 }  // namespace switchyard

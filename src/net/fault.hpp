@@ -54,8 +54,11 @@ class FaultEndpoint final : public NetEndpoint {
   void catch_up() override;
   uint64_t bytes_in_flight() const override { return inner_->bytes_in_flight(); }
   bool usable(int peer) const override;
+  void give_up(int peer, const std::string& why) override;
+  void forget(int peer) override;
   void abort() override;
   Status error() const override;
+  Status why_lost(int peer) const override;
   NetEndpoint* inner() override { return inner_.get(); }
 
  private:
@@ -69,6 +72,7 @@ class FaultEndpoint final : public NetEndpoint {
     std::deque<Post> queue;  // taken and not sent yet, in order
     Cut cut = Cut::kNone;
     uint64_t num_lost = 0;  // taken and never to be sent
+    bool is_gone = false;   // left, or lost below: nobody waits for what is underway to it
   };
   // Drawn for every post, all of it, so that the next one's fate depends on none of the circumstances.
   struct Fate {
@@ -86,7 +90,12 @@ class FaultEndpoint final : public NetEndpoint {
   void enqueue(Peer& peer, std::vector<Post> pieces, bool swaps);
   bool send(Peer& peer);
   bool send_all();
+  NetPost give(const Post& post);
+  void send_now(Peer& peer);
+  void part_with(Peer& peer);
   void lose_queues();
+  Status why_cut(size_t peer) const;
+  Status why_failed() const;
   void counted(Fault fault) { counts_[size_t(fault)].fetch_add(1, std::memory_order_relaxed); }
 
   static constexpr size_t kMaxQueued = 64;  // to a peer

@@ -65,8 +65,7 @@ class MemEndpoint final : public NetEndpoint {
       // release; pairs with the acquire in Gin::read_signal() and Barrier::heard()
       std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(word)).fetch_add(put.signal_value, std::memory_order_release);
     }
-    // release; pairs with the acquire in Gin::read_counter()
-    if (put.counter != nullptr) std::atomic_ref<uint64_t>(*put.counter).fetch_add(1, std::memory_order_release);
+    count_reusable(put.counter);
     return NetPost::kPosted;
   }
 

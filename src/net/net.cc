@@ -1,5 +1,6 @@
 #include "net/net.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <string_view>
@@ -51,12 +52,6 @@ Result<const NetPlugin*> find_net_plugin(const std::string& name) {
   return Status::invalid_argument(text("there is no network plugin '", name, "'; known: ", known));
 }
 
-namespace {
-
-// What Gin needs of a network.
-constexpr NetCapabilities kGinNeeds{true, false, false, false, 1};
-
-// Ok, or which capability is missing.
 Status check_capabilities(const NetPlugin& plugin, const NetCapabilities& needs) {
   const auto lacks = [&](const char* what) {
     return Status::invalid_usage(text("network plugin '", plugin.name, "' can't be used: it lacks ", what));
@@ -70,20 +65,22 @@ Status check_capabilities(const NetPlugin& plugin, const NetCapabilities& needs)
   return {};
 }
 
-Result<std::optional<FaultPlan>> faults_wanted(const NetDecorations& wanted, int num_ranks) {
-  std::optional<FaultPlan> plan = wanted.faults;
-  if (!plan && !env().net_faults.empty()) {
-    const auto parsed = FaultPlan::parse(env().net_faults);
-    if (!parsed.ok()) return Status::invalid_argument("SWITCHYARD_NET_FAULTS: " + parsed.status().message());
-    plan = parsed.value();
+namespace {
+
+// What Gin needs of a network.
+constexpr NetCapabilities kGinNeeds{true, false, false, false, 1};
+
+// Of the plan, what concerns this communicator: it names ranks of the job.
+FaultPlan among(const FaultPlan& plan, std::span<const int> members) {
+  FaultPlan mine = plan;
+  mine.cut.clear();
+  for (FaultPlan::CutPeer cut : plan.cut) {
+    const auto member = std::find(members.begin(), members.end(), cut.peer);
+    if (member == members.end()) continue;
+    cut.peer = int(member - members.begin());
+    mine.cut.push_back(cut);
   }
-  if (!plan) return plan;
-  for (const FaultPlan::CutPeer& cut : plan->cut) {
-    if (cut.peer < 0 || cut.peer >= num_ranks) {
-      return Status::invalid_argument(text("SWITCHYARD_NET_FAULTS: cut=", cut.peer, ", but ranks are 0..", num_ranks - 1));
-    }
-  }
-  return plan;
+  return mine;
 }
 
 // What all ranks must have alike.
@@ -115,12 +112,29 @@ Status agree(const NetPlugin& plugin, bool checksum, const NetContext& context, 
 
 }  // namespace
 
+Result<std::optional<FaultPlan>> faults_wanted(const NetDecorations& wanted, int num_world_ranks) {
+  std::optional<FaultPlan> plan = wanted.faults;
+  if (!plan && !env().net_faults.empty()) {
+    const auto parsed = FaultPlan::parse(env().net_faults);
+    if (!parsed.ok()) return Status::invalid_argument("SWITCHYARD_NET_FAULTS: " + parsed.status().message());
+    plan = parsed.value();
+  }
+  if (!plan) return plan;
+  for (const FaultPlan::CutPeer& cut : plan->cut) {
+    if (cut.peer < 0 || cut.peer >= num_world_ranks) {
+      return Status::invalid_argument(
+          text("SWITCHYARD_NET_FAULTS: cut=", cut.peer, ", but ranks are 0..", num_world_ranks - 1));
+    }
+  }
+  return plan;
+}
+
 Result<std::unique_ptr<NetEndpoint>> connect_network(const NetPlugin& plugin, const NetContext& context,
                                                      const NetDecorations& wanted, Deadline deadline) {
   const Window::Context& window = context.window;
   const int num_ranks = int(window.members.size());
   SWITCHYARD_TRY(check_capabilities(plugin, kGinNeeds));
-  SWITCHYARD_ASSIGN(const std::optional<FaultPlan> faults, faults_wanted(wanted, num_ranks));
+  SWITCHYARD_ASSIGN(const std::optional<FaultPlan> faults, faults_wanted(wanted, window.bootstrap.num_ranks()));
   const bool checksum = wanted.checksum.value_or(env().net_checksum);
   SWITCHYARD_TRY(agree(plugin, checksum, context, deadline));
   SWITCHYARD_ASSIGN(std::unique_ptr<NetEndpoint> endpoint, plugin.connect(context, deadline));
@@ -128,7 +142,7 @@ Result<std::unique_ptr<NetEndpoint>> connect_network(const NetPlugin& plugin, co
   if (faults) {
     log(wanted.faults ? LogLevel::kInfo : LogLevel::kWarn, "rank ", window.rank,
         ": the network makes mistakes on purpose, seed ", faults->seed);
-    endpoint = std::make_unique<FaultEndpoint>(std::move(endpoint), *faults, window.rank, num_ranks,
+    endpoint = std::make_unique<FaultEndpoint>(std::move(endpoint), among(*faults, window.members), window.rank, num_ranks,
                                                plugin.capabilities.ordered_puts);
   }
   if (checksum) {

@@ -10,6 +10,7 @@
 // ERRORS     posting answers kBusy when there is no room (call progress() and try again) and kFailed when the peer or the
 //            network is lost; why says error().
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -33,6 +34,12 @@ struct NetCapabilities {
 };
 
 enum class NetPost { kPosted, kBusy, kFailed };
+
+// The source of a put may be reused. `counter`: the put's; null: nobody wants to know.
+inline void count_reusable(uint64_t* counter) {
+  // release; pairs with the acquire in Gin::read_counter()
+  if (counter != nullptr) std::atomic_ref<uint64_t>(*counter).fetch_add(1, std::memory_order_release);
+}
 
 class NetEndpoint : public Progressed {
  public:
@@ -78,7 +85,12 @@ class NetEndpoint : public Progressed {
   }
   // Ends every operation in flight; later posts fail.
   virtual void abort() = 0;
+  // What went wrong first.
   virtual Status error() const = 0;
+  // Why the peer is not usable; ok where it is.
+  virtual Status why_lost(int peer) const {
+    return usable(peer) ? Status() : error();
+  }
   // The endpoint that this one decorates; null: a plugin's own.
   virtual NetEndpoint* inner() { return nullptr; }
 };
@@ -113,11 +125,16 @@ struct NetPlugin {
   Result<std::unique_ptr<NetEndpoint>> (*connect)(const NetContext& context, Deadline deadline);
 };
 
+// Ok, or which capability that is needed is missing.
+Status check_capabilities(const NetPlugin& plugin, const NetCapabilities& needs);
+
 // What lies between an endpoint and those who post. Faults are each rank's own; checksums all ranks have or none.
 struct NetDecorations {
   std::optional<FaultPlan> faults{};  // none: SWITCHYARD_NET_FAULTS
   std::optional<bool> checksum{};     // none: SWITCHYARD_NET_CHECKSUM
 };
+// The faults that are wanted, or why they can't be had: a list that is malformed, or names no rank of the job.
+Result<std::optional<FaultPlan>> faults_wanted(const NetDecorations& wanted, int num_world_ranks);
 // COLLECTIVE. The endpoint as it shall be used: checksums over faults over the plugin's. Whatever is outermost is what
 // the progress thread helps along. Refused where ranks chose differently, or the plugin lacks what Gin needs.
 Result<std::unique_ptr<NetEndpoint>> connect_network(const NetPlugin& plugin, const NetContext& context,

@@ -84,8 +84,7 @@ Status OfiEndpoint::meet(Deadline deadline) {
   std::vector<Interface> interfaces;
   for (size_t rail = 0; rail < rails_.size(); ++rail) {
     const OfiFabric& fabric = rails_[rail].fabric;
-    log(LogLevel::kInfo, "rank ", rank_, ": network ofi, provider ", fabric.info->fabric_attr->prov_name, ", interface ",
-        fabric.info->domain_attr->name, ", address ", fabric.interface.address,
+    log(LogLevel::kInfo, "rank ", rank_, ": network ofi, provider ", fabric.info->fabric_attr->prov_name, ", ", fabric.place(),
         rails_.size() == 1 ? std::string() : text(", rail ", rail + 1, " of ", rails_.size()),
         delivery_ == 0 ? ", in order" : ", in any order", data_carries_signals_ ? "" : ", signals apart");
     interfaces.push_back(fabric.interface);

@@ -55,6 +55,7 @@ class OfiEndpoint final : public NetEndpoint {
   void forget(int peer) override;
   void abort() override { stop(Status::invalid_usage("the network endpoint was aborted")); }
   Status error() const override;
+  Status why_lost(int peer) const override;
 
  private:
   struct Registration {
@@ -100,6 +101,7 @@ class OfiEndpoint final : public NetEndpoint {
     uint32_t next_at_last_look = 0;  // number of a write
     bool needs_probe = false;        // something was posted since the last one
     bool misses_writes = false;      // that it sent: nothing of it counts any more
+    Status why_lost;                 // of error_mutex_
     SignalOrder incoming;
   };
   // The counter of a put, and how many of its pieces are not complete: they may become so in any order.
@@ -200,7 +202,7 @@ class OfiEndpoint final : public NetEndpoint {
   void write_off(Peer& peer);
   void lose(int peer, const std::string& why);
   bool mark_lost(int peer, const std::string& why);
-  void note(const Status& why);
+  void note(const Status& why, Status& where);
 
   static constexpr size_t kNumReceives = 256;           // a rail
   static constexpr uint64_t kStripedBytes = 128 << 10;  // a put from this size on is spread over all rails
@@ -238,8 +240,9 @@ class OfiEndpoint final : public NetEndpoint {
   uint64_t next_look_ns_ = 0;                 // after the peers
   bool was_disturbed_ = false;  // by messages of who is not of this job
   std::atomic<bool> failed_{false};
-  mutable std::mutex error_mutex_;
-  Status error_;
+  mutable std::mutex error_mutex_;  // of what follows
+  Status error_;                    // the first
+  Status failure_;                  // that ended everything
 };
 
 }  // namespace switchyard

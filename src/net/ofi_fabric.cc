@@ -20,7 +20,66 @@ std::string provider_of(const std::string& name) {
   return colon == std::string::npos ? kDefaultProvider : name.substr(colon + 1);
 }
 
-// What the protocol needs of a provider; why not, if it does not have it.
+// As OfiLibrary::load() sees to it that it is not.
+bool is_tcp_under_rxm(const fi_info& info) {
+  return info.ep_attr->protocol == FI_PROTO_RXM && std::string_view(info.fabric_attr->prov_name).starts_with("tcp");
+}
+
+// The provider's offer for this interface.
+Result<InfoPtr> find_provider(const std::string& provider, const Interface& interface) {
+  const OfiLibrary& library = OfiLibrary::get();
+  const InfoPtr hints(library.dupinfo(nullptr));  // as fi_allocinfo() does
+  if (hints == nullptr) return fabric_error("fi_dupinfo", -FI_ENOMEM);
+  hints->ep_attr->type = FI_EP_RDM;
+  hints->caps = FI_RMA | FI_MSG | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE | FI_SEND | FI_RECV;
+  hints->mode = FI_CONTEXT | FI_CONTEXT2;
+  hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
+  hints->domain_attr->threading = FI_THREAD_DOMAIN;
+  hints->domain_attr->data_progress = FI_PROGRESS_MANUAL;  // ours is enough; tcp would start a thread of its own
+  hints->fabric_attr->prov_name = strdup(provider.c_str());
+  hints->addr_format = FI_SOCKADDR_IN;
+  if (provider.empty()) {
+    return Status::invalid_usage(
+        "SWITCHYARD_NET=ofi: names no provider; say ofi, or ofi:PROVIDER (`switchyard doctor` lists them)");
+  }
+  fi_info* found = nullptr;
+  const auto ask = [&](const char* address) {
+    return library.getinfo(kVersion, address, nullptr, address == nullptr ? 0 : FI_SOURCE, hints.get(), &found);
+  };
+  const std::string where = text("provider '", provider, "' on interface ", interface.name, " (", interface.address, ")");
+  int error = ask(interface.address.c_str());
+  if (error == -FI_ENODATA) {
+    if (ask(nullptr) == 0) {
+      const InfoPtr elsewhere(found);
+      return Status::invalid_usage(text("libfabric: ", where, ": it serves others, but not this one; name one of its own "
+                                        "in SWITCHYARD_INTERFACE, or another provider in SWITCHYARD_NET"));
+    }
+    // Not every network has such addresses; then the provider gives each endpoint one of its own.
+    hints->addr_format = FI_FORMAT_UNSPEC;
+    error = ask(nullptr);
+  }
+  InfoPtr info(found);
+  if (error != 0) {
+    return fabric_error(text(where, ": there is none (`switchyard doctor` lists what there is; see SWITCHYARD_NET and "
+                             "SWITCHYARD_INTERFACE)"), error);
+  }
+  // libfabric reads the name as a filter and may find another provider than one would think.
+  const std::string name = info->fabric_attr->prov_name;
+  if (name == provider || name.starts_with(provider + ";")) return info;
+  return Status::invalid_usage(text("'", provider, "' is no provider of libfabric, which would take '", name,
+                                    "'; name the one you mean, as in SWITCHYARD_NET=ofi:", name));
+}
+
+template <class Object, class... Arguments>
+Status open_object(const char* what, FidPtr<Object>& into, int (*open)(Arguments...), auto... arguments) {
+  Object* object = nullptr;
+  if (const int error = open(arguments..., &object, nullptr); error != 0) return fabric_error(what, error);
+  into.reset(object);
+  return {};
+}
+
+}  // namespace
+
 Status check_fit(const fi_info& info) {
   const std::string provider = info.fabric_attr->prov_name;
   for (const char* unfit : kUnfit) {
@@ -51,54 +110,6 @@ Status check_fit(const fi_info& info) {
   }
   return {};
 }
-
-// As OfiLibrary::load() sees to it that it is not.
-bool is_tcp_under_rxm(const fi_info& info) {
-  return info.ep_attr->protocol == FI_PROTO_RXM && std::string_view(info.fabric_attr->prov_name).starts_with("tcp");
-}
-
-// The provider's offer for this interface.
-Result<InfoPtr> find_provider(const std::string& provider, const Interface& interface) {
-  const OfiLibrary& library = OfiLibrary::get();
-  const InfoPtr hints(library.dupinfo(nullptr));  // as fi_allocinfo() does
-  if (hints == nullptr) return fabric_error("fi_dupinfo", -FI_ENOMEM);
-  hints->ep_attr->type = FI_EP_RDM;
-  hints->caps = FI_RMA | FI_MSG | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE | FI_SEND | FI_RECV;
-  hints->mode = FI_CONTEXT | FI_CONTEXT2;
-  hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
-  hints->domain_attr->threading = FI_THREAD_DOMAIN;
-  hints->domain_attr->data_progress = FI_PROGRESS_MANUAL;  // ours is enough; tcp would start a thread of its own
-  hints->fabric_attr->prov_name = strdup(provider.c_str());
-  hints->addr_format = FI_SOCKADDR_IN;
-  fi_info* found = nullptr;
-  if (provider.empty()) return Status::invalid_usage("SWITCHYARD_NET=ofi: names no provider; say ofi, or ofi:PROVIDER (see fi_info)");
-  int error = library.getinfo(kVersion, interface.address.c_str(), nullptr, FI_SOURCE, hints.get(), &found);
-  if (error == -FI_ENODATA) {  // not every network has such addresses; then the provider gives each endpoint one of its own
-    hints->addr_format = FI_FORMAT_UNSPEC;
-    error = library.getinfo(kVersion, nullptr, nullptr, 0, hints.get(), &found);
-  }
-  InfoPtr info(found);
-  if (error != 0) {
-    return fabric_error(text("provider '", provider, "' at address ", interface.address,
-                             ": there is none (see fi_info for what there is, and SWITCHYARD_NET and SWITCHYARD_INTERFACE)"),
-                        error);
-  }
-  // libfabric reads the name as a filter and may find another provider than one would think.
-  const std::string name = info->fabric_attr->prov_name;
-  if (name == provider || name.starts_with(provider + ";")) return info;
-  return Status::invalid_usage(text("'", provider, "' is no provider of libfabric, which would take '", name,
-                                    "'; name the one you mean, as in SWITCHYARD_NET=ofi:", name));
-}
-
-template <class Object, class... Arguments>
-Status open_object(const char* what, FidPtr<Object>& into, int (*open)(Arguments...), auto... arguments) {
-  Object* object = nullptr;
-  if (const int error = open(arguments..., &object, nullptr); error != 0) return fabric_error(what, error);
-  into.reset(object);
-  return {};
-}
-
-}  // namespace
 
 Result<OfiFabric> OfiFabric::open(const std::string& name, const Interface& interface) {
   const KeptSignalHandlers kept;  // providers may have handlers of their own

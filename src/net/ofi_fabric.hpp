@@ -38,6 +38,9 @@ inline Status fabric_error(const std::string& what, int64_t error) {
   return Status(Code::kSystemError, text("libfabric: ", what, ": ", fabric_words(int(-error))));
 }
 
+// What the protocol needs of a provider; why not, if it does not have it.
+Status check_fit(const fi_info& info);
+
 struct OfiFabric {
   using Name = std::array<std::byte, 64>;
 
@@ -55,6 +58,14 @@ struct OfiFabric {
            info->ep_attr->max_order_waw_size >= info->ep_attr->max_msg_size;
   }
   bool needs(uint64_t mr_mode) const { return (info->domain_attr->mr_mode & mr_mode) != 0; }
+  // Over connections, which may end, between IPv4 addresses. Others give each endpoint an address of its own, have
+  // devices of their own, whatever the interface, and nothing that ends but an endpoint.
+  bool connects() const { return info->addr_format == FI_SOCKADDR_IN; }
+  // For people.
+  std::string place() const {
+    const std::string device = info->domain_attr->name;
+    return connects() ? text("interface ", device, ", address ", interface.address) : text("device ", device);
+  }
 
   Interface interface;
   InfoPtr info;

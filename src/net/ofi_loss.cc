@@ -28,18 +28,18 @@ uint64_t reconnect_limit_ns() { return std::min(kSecond, env().heartbeat_ms * kM
 
 // "Again" is all that a provider says while it tries to connect, to a process that ended, for ever; and where it has no
 // room. Nothing is in flight to a peer that it does not reach, and either nothing to others, or it takes what is for
-// them.
+// them. What is complete may have been in its way until it is polled.
 bool OfiEndpoint::keeps_refusing(int rank, size_t rail) {
   Peer& peer = peers_[size_t(rank)];
   Way& way = rails_[rail].ways[size_t(rank)];
-  poll();  // what was complete, and in its way, is so no more
   const uint64_t now = now_ns(), since_last_ns = now - std::exchange(peer.last_refused_ns, now);
   if (peer.refused_since_ns == 0 || since_last_ns > reconnect_limit_ns()) peer.refused_since_ns = now;
   if (std::exchange(peer.num_posted_when_refused, num_posted_) != num_posted_) peer.took_others_ns = now;
   const bool takes_others = now - peer.took_others_ns < look_interval_ns();
-  const bool has_room = peer.num_in_flight == 0 && (num_in_flight_ == 0 || takes_others);
-  if (!has_room) peer.refused_since_ns = now;
-  else way.is_refused = way.was_reached;
+  const auto has_room = [&] { return peer.num_in_flight == 0 && (num_in_flight_ == 0 || takes_others); };
+  if (has_room()) way.is_refused = way.was_reached && rails_[rail].fabric.connects();
+  poll();
+  if (!has_room()) peer.refused_since_ns = now;
   return now - peer.refused_since_ns > (way.was_reached ? reconnect_limit_ns() : kConnectLimitNs);
 }
 
@@ -89,7 +89,7 @@ void OfiEndpoint::fail(const Status& why) {
 
 // True: it had not failed yet. Any thread, with the endpoint's lock or without: abort() must not wait for it.
 bool OfiEndpoint::stop(const Status& why) {
-  note(why);
+  note(why, failure_);
   return !failed_.exchange(true, std::memory_order_release);  // pairs with the acquire in usable()
 }
 
@@ -101,10 +101,8 @@ void OfiEndpoint::lose(int peer, const std::string& why) {
 // True: it was not yet. Any thread, with the endpoint's lock or without.
 bool OfiEndpoint::mark_lost(int peer, const std::string& why) {
   if (peers_[size_t(peer)].left.load(std::memory_order_relaxed)) return false;
-  // release; pairs with the acquire in usable()
-  if (peers_[size_t(peer)].lost.exchange(true, std::memory_order_release)) return false;
-  note(Status::remote(text("rank ", rank_, ": the network lost rank ", peer, ": ", why)));
-  return true;
+  note(Status::remote(text("rank ", rank_, ": the network lost rank ", peer, ": ", why)), peers_[size_t(peer)].why_lost);
+  return !peers_[size_t(peer)].lost.exchange(true, std::memory_order_release);  // pairs with the acquire in usable()
 }
 
 void OfiEndpoint::give_up(int peer, const std::string& why) {
@@ -125,14 +123,22 @@ void OfiEndpoint::write_off(Peer& peer) {
   add_bytes_in_flight(-peer.bytes_in_flight);
 }
 
-void OfiEndpoint::note(const Status& why) {
+// Before anybody can see that something is lost; of several reasons the first.
+void OfiEndpoint::note(const Status& why, Status& where) {
   const std::lock_guard lock(error_mutex_);
   if (error_.ok()) error_ = why;
+  if (where.ok()) where = why;
 }
 
 Status OfiEndpoint::error() const {
   const std::lock_guard lock(error_mutex_);
   return error_;
+}
+
+Status OfiEndpoint::why_lost(int peer) const {
+  const std::lock_guard lock(error_mutex_);
+  const Status& own = peers_[size_t(peer)].why_lost;
+  return own.ok() ? failure_ : own;
 }
 
 }  // namespace switchyard

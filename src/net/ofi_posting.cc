@@ -32,8 +32,7 @@ OfiEndpoint::Countdown* OfiEndpoint::begin_countdown(const NetPut& put, uint64_t
 
 void OfiEndpoint::count_down(Countdown* countdown) {
   if (countdown == nullptr || --countdown->num_pieces > 0) return;
-  // release; pairs with the acquire in Gin::read_counter()
-  std::atomic_ref<uint64_t>(*countdown->counter).fetch_add(1, std::memory_order_release);
+  count_reusable(countdown->counter);
   free_countdowns_.push_back(countdown);
 }
 
@@ -150,8 +149,7 @@ NetPost OfiEndpoint::put_from(const NetPut& put, const Source& source, bool is_c
   if (source.memory == nullptr || !reaches(put)) return NetPost::kFailed;
   Peer& peer = peers_[size_t(put.peer)];
   if (peer.left.load(std::memory_order_relaxed)) {
-    // release; pairs with the acquire in Gin::read_counter()
-    if (put.counter != nullptr) std::atomic_ref<uint64_t>(*put.counter).fetch_add(1, std::memory_order_release);
+    count_reusable(put.counter);
     return NetPost::kPosted;
   }
   const bool bare = put.num_bytes == 0;

@@ -174,7 +174,7 @@ NetPost Proxy::post_chain(Lane& lane) {
 void Proxy::fail(Lane& lane) {
   lane.has_failed = true;
   kHost.store_relaxed(&lane.ring->failed, uint32_t{1});
-  const Status why = endpoint_.error();
+  const Status why = endpoint_.why_lost(lane.put.peer);
   log(LogLevel::kWarn, "the proxy could not post to rank ", lane.put.peer, ": ",
       why.ok() ? "the operation names memory that is not registered" : why.message());
 }

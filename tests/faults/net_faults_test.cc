@@ -22,6 +22,7 @@ const std::vector<int> kNodes = {0, 0, 1, 1};
 struct Story {
   uint64_t seed = 0;
   const char* net = "ofi";
+  const char* gin = "direct";
   FaultPlan plan{};
   bool masks = false;
   bool windows = false;
@@ -136,7 +137,7 @@ Ending tell(const Story& story) {
   const LlScenario scenario = scenario_of(story);
   ThreadRanks ranks(
       kNumRanks,
-      {.timeout_ns = 20 * kSecond, .net = story.net, .net_decorations = {.faults = story.plan, .checksum = true}},
+      {.timeout_ns = 20 * kSecond, .net = story.net, .gin = story.gin, .net_decorations = {.faults = story.plan, .checksum = true}},
       kNodes);
   std::vector<std::unique_ptr<Rank>> lives(kNumRanks);
   ranks.on_all([&](int rank) {
@@ -170,6 +171,7 @@ TEST(NetFaults, LateAndInAnotherOrderIsNoFault) {
   for (uint64_t seed = 1; seed <= (soaking() ? 40u : 8u); ++seed) {
     Story story{.seed = seed,
                 .net = seed % 2 ? "ofi" : "ofi:net",
+                .gin = seed % 4 < 2 ? "direct" : "proxy",
                 .masks = seed % 3 == 0,
                 .windows = seed % 4 == 0,
                 .staged = seed % 5 == 0,
@@ -190,6 +192,7 @@ Story random_story(uint64_t seed) {
   const auto one_in = [&](uint64_t n) { return engine() % n == 0; };
   Story story{.seed = seed,
               .net = one_in(4) ? "ofi" : "ofi:net",
+              .gin = one_in(2) ? "direct" : "proxy",
               .masks = one_in(3),
               .windows = one_in(3),
               .staged = one_in(4),

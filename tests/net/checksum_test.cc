@@ -101,6 +101,30 @@ TEST(Checksum, EntriesAreUsedAgainWhenTheTargetHasTakenThem) {
   }
 }
 
+// Who takes no more returns no entries.
+TEST(Checksum, AFullLedgerIsNotWaitedForWhereThePeerIsGone) {
+  const auto fill = [](Pair& pair) {
+    int num_taken = 0;
+    while (pair.net[0]->put(pair.put_of(0, 16, 1)) == NetPost::kPosted) ++num_taken;
+    EXPECT_EQ(num_taken, int(kNumEntries));
+  };
+  Pair lost, given_up, left;
+  fill(lost);
+  lost.loops[0]->lost_peer = 1;
+  EXPECT_EQ(lost.net[0]->put(lost.put_of(0, 16, 1)), NetPost::kFailed);
+  fill(given_up);
+  given_up.net[0]->give_up(1, "it is gone");
+  EXPECT_EQ(given_up.net[0]->put(given_up.put_of(0, 16, 1)), NetPost::kFailed);
+  fill(left);
+  left.net[0]->forget(1);
+  uint64_t num_reusable = 0;
+  NetPut put = left.put_of(0, 8, 1);
+  put.counter = &num_reusable;
+  EXPECT_EQ(left.net[0]->put(put), NetPost::kPosted);
+  EXPECT_EQ(left.net[0]->put_value(put, 7), NetPost::kPosted);
+  EXPECT_EQ(num_reusable, 2u);
+}
+
 // Between a payload and its entry, before either, and when entries are returned.
 TEST(Checksum, NothingIsLostOrDoneTwiceWhenTheNetworkHasNoRoom) {
   constexpr uint64_t kNumPuts = 5000;

@@ -111,6 +111,38 @@ TEST(FaultPlan, OfTheEnvironmentIsUsedOrRefusedByName) {
               HasSubstr("SWITCHYARD_NET_FAULTS: cut=2, but ranks are 0..1"));
 }
 
+TEST(FaultPlan, CutsRanksOfTheJobInWhateverPartOfIt) {
+  const FaultPlan plan{.cut = {{.peer = 3, .how = Cut::kRefuse, .from_ns = 2 * kSecond}}};  // all have met by then
+  ThreadRanks ranks(4, {.net = "ofi", .net_decorations = {.faults = plan}}, {0, 1, 2, 3});
+  ranks.on_all([&](int rank) {
+    // 0 and 1 in their order; 3 before 2.
+    const auto part = ranks.comm(rank).split(rank / 2, rank < 2 ? rank : -rank);
+    ASSERT_TRUE(part.ok()) << part.status().to_string();
+    NetEndpoint &whole = *ranks.comm(rank).net(), &net = *part.value()->net();
+    const auto is_cut = [&] {
+      whole.progress();
+      net.progress();
+      return !whole.usable(3) && (rank < 2 || !net.usable(0));
+    };
+    EXPECT_EQ(wait_until(is_cut, Deadline::after_ns(20 * kSecond)), WaitResult::kReady);
+    EXPECT_TRUE(whole.usable(1));
+    EXPECT_TRUE(net.usable(1));
+    EXPECT_EQ(net.usable(0), rank < 2);
+  });
+}
+
+// Where no network is needed a wrong word is an error, too.
+TEST(FaultPlan, AndTheWayToTheNetworkAreReadOnOneNodeAsWell) {
+  const auto refusal = [](const Communicator::Options& options) {
+    const auto comm = Communicator::create(create_unique_id().value(), 0, 1, options);
+    return comm.ok() ? "none" : comm.status().message();
+  };
+  EXPECT_THAT(refusal({.gin = "prxy"}), HasSubstr("the way to the network is 'prxy', allowed are direct and proxy"));
+  const FaultPlan plan{.cut = {{.peer = 3, .how = Cut::kRefuse}}};
+  EXPECT_THAT(refusal({.net_decorations = {.faults = plan}}), HasSubstr("cut=3, but ranks are 0..0"));
+  EXPECT_EQ(refusal({}), "none");
+}
+
 // ---- each fault, on a network that says what it is asked for ----
 
 constexpr uint32_t kRegion = 1;
@@ -384,6 +416,35 @@ TEST(Faults, ALostNetworkFailsWhatWasHeldBack) {
   EXPECT_EQ(f.put(0, 8), NetPost::kFailed);
   EXPECT_EQ(f.net.flush(), NetPost::kFailed);
   EXPECT_FALSE(f.net.error().ok());
+}
+
+TEST(Faults, OneLostPeerTakesNobodyElseAlong) {
+  Faulty f({.delay = 1, .max_delay_ns = kMillisecond});
+  EXPECT_EQ(f.put(0, 8, 1, /*peer=*/2), NetPost::kPosted);
+  EXPECT_EQ(f.put(0, 8, 1, /*peer=*/1), NetPost::kPosted);
+  f.loop->lost_peer = 2;
+  const auto is_sent = [&] {
+    f.net.progress();
+    return f.net.flush() != NetPost::kBusy;
+  };
+  ASSERT_EQ(wait_until(is_sent, Deadline::after_ns(10 * kSecond)), WaitResult::kReady);
+  EXPECT_EQ(f.signal(), 1u) << "of the other peer's put";
+  EXPECT_EQ(f.put(0, 8, 1, /*peer=*/2), NetPost::kFailed);
+  EXPECT_TRUE(f.net.usable(1));
+  EXPECT_EQ(f.put(0, 8, 1, /*peer=*/1), NetPost::kPosted);
+  ASSERT_EQ(wait_until(is_sent, Deadline::after_ns(10 * kSecond)), WaitResult::kReady);
+  EXPECT_EQ(f.signal(), 2u);
+  EXPECT_EQ(f.net.flush(), NetPost::kPosted);
+}
+
+TEST(Faults, NobodyWaitsForWhatWasDroppedOnTheWayToAPeerThatIsGone) {
+  for (const bool in_good_order : {true, false}) {
+    Faulty f({.drop = 1});
+    EXPECT_EQ(f.put(0, 8, 1), NetPost::kPosted);
+    EXPECT_EQ(f.net.flush(), NetPost::kBusy);
+    in_good_order ? f.net.forget(1) : f.net.give_up(1, "it is gone");
+    EXPECT_EQ(f.net.flush(), NetPost::kPosted);
+  }
 }
 
 // What goes out under a plan in which everything happens that does not depend on the time.

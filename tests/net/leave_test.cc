@@ -9,19 +9,19 @@
 #include "base/failpoint.hpp"
 #include "coll/collectives.hpp"
 #include "net/net_rank.hpp"
+#include "net/ways.hpp"
 #include "switchyard/device/gin.hpp"
 #include "switchyard/platform/host.hpp"
 
 namespace switchyard::testing {
 namespace {
 
-class Leave : public ::testing::TestWithParam<const char*> {
+class Leave : public ::testing::TestWithParam<NetWay> {
  protected:
   void TearDown() override { clear_failpoints(); }
-  Communicator::Options options() const { return {.timeout_ns = 30 * kSecond, .net = "ofi", .gin = GetParam()}; }
+  Communicator::Options options() const { return GetParam().options(30 * kSecond); }
 };
-INSTANTIATE_TEST_SUITE_P(All, Leave, ::testing::Values("direct", "proxy"),
-                         [](const auto& gin) { return std::string(gin.param); });
+INSTANTIATE_TEST_SUITE_P(All, Leave, ::testing::ValuesIn(all_ways()), name_of_way);
 
 // An all-reduce, then a broadcast from rank 0, which leaves after it; rank 2 comes late to that one.
 void broadcast_and_leave(Communicator& comm, StreamRef ref, Stream& stream, std::chrono::milliseconds late) {
@@ -78,6 +78,45 @@ TEST_P(Leave, WhatWasPostedBeforeArrives) {
       }
     });
   }
+}
+
+// More than anything on the way has room for, and what is for others does not stand behind it.
+TEST_P(Leave, WhatIsPostedToOneThatHasLeftGoesNowhereAndHoldsUpNobody) {
+  ThreadRanks ranks(3, options(), {0, 1, 2});
+  std::atomic<bool> has_left = false;
+  ranks.on_all([&](int rank) {
+    std::unique_ptr<Communicator> part = ranks.comm(rank).split(0, rank).value();
+    constexpr size_t kBytes = 4096;
+    const WindowView data = part->view(*part->register_window(part->runtime().allocate(kBytes).value(), kBytes).value());
+    auto device = part->create_device_comm({.num_signals = 1, .num_counters = 1});
+    ASSERT_TRUE(device.ok()) << device.status().to_string();
+    const HostPlatform p;
+    const Gin<HostPlatform> gin(p, *device, 0);
+    const auto put_to = [&](int peer) {
+      return gin.put(CoopThread{}, peer, data, 0, data, 64, 64, SignalAdd{0, 1}, CounterAdd{0});
+    };
+    if (rank == 0) {
+      ASSERT_EQ(put_to(2), GinStatus::kOk);
+    }
+    if (rank == 2) {
+      ASSERT_EQ(gin.wait_signal(0, 1, 0), GinStatus::kOk);
+      part.reset();
+      has_left = true;
+    } else if (rank == 0) {
+      const Deadline deadline = Deadline::after_ns(20 * kSecond);
+      ASSERT_EQ(wait_until([&] { return has_left && part->why_gone(2).find("has left") != std::string::npos; }, deadline),
+                WaitResult::kReady);
+      const uint64_t begin_ns = now_ns();
+      constexpr uint64_t kPuts = 2000;
+      for (uint64_t i = 0; i < kPuts; ++i) ASSERT_EQ(put_to(2), GinStatus::kOk) << i;
+      ASSERT_EQ(put_to(1), GinStatus::kOk);
+      ASSERT_EQ(gin.flush(), GinStatus::kOk);
+      EXPECT_EQ(gin.read_counter(0), 1 + kPuts + 1);
+      EXPECT_LT(now_ns() - begin_ns, 5 * kSecond);
+    } else {
+      EXPECT_EQ(gin.wait_signal(0, 1, 0), GinStatus::kOk);
+    }
+  });
 }
 
 TEST_P(Leave, WhoWaitsForOneThatHasLeftIsToldSo) {

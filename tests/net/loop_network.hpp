@@ -40,7 +40,7 @@ class LoopNetwork {
     bool progress() override { return false; }
     void catch_up() override {}
     uint64_t bytes_in_flight() const override { return 0; }
-    bool usable(int) const override { return !lost; }
+    bool usable(int peer) const override { return !lost && peer != lost_peer; }
     void abort() override { lost = true; }
     Status error() const override { return lost ? Status::remote("the loop network is lost") : Status(); }
 
@@ -49,11 +49,12 @@ class LoopNetwork {
     int num_busy = 0;    // so many posts find no room
     int busy_every = 0;  // and every so many-th
     bool lost = false;
+    int lost_peer = -1;
 
    private:
     RegionTable& mine() { return network_.regions_[rank_]; }
     NetPost send(const NetPut& put, std::optional<uint64_t> value, const char* from) {
-      if (lost) return NetPost::kFailed;
+      if (!usable(put.peer)) return NetPost::kFailed;
       if (num_busy > 0 && num_busy-- > 0) return NetPost::kBusy;
       if (busy_every > 0 && ++num_posts_ % busy_every == 0) return NetPost::kBusy;
       RegionTable& there = network_.regions_[put.peer];

@@ -22,6 +22,7 @@
 #include "base/log.hpp"
 #include "coll/collectives.hpp"
 #include "net/net_rank.hpp"
+#include "net/ways.hpp"
 #include "net/sockets.hpp"
 #include "switchyard/device/barrier.hpp"
 #include "switchyard/device/gin.hpp"
@@ -123,7 +124,7 @@ std::string opened(int fd) {
   return std::filesystem::read_symlink(text("/proc/self/fd/", fd), none).string();
 }
 
-class Reconnect : public ::testing::TestWithParam<const char*> {
+class Reconnect : public ::testing::TestWithParam<NetWay> {
  protected:
   void SetUp() override {
     if (const std::string why = why_not(); !why.empty()) GTEST_SKIP() << why;
@@ -132,7 +133,7 @@ class Reconnect : public ::testing::TestWithParam<const char*> {
 
   // Both ranks of a part of a job, which have written to each other before.
   void on_both(const std::function<void(NetRank&, const PartWithPorts&)>& body) {
-    ThreadRanks ranks(2, {.timeout_ns = 60 * kSecond, .net = "ofi", .gin = GetParam()}, {0, 1});
+    ThreadRanks ranks(2, GetParam().options(60 * kSecond), {0, 1});
     const PartWithPorts part(ranks);
     ranks.on_all([&](int rank) {
       NetRank self(*part.comms[size_t(rank)]);
@@ -145,8 +146,11 @@ class Reconnect : public ::testing::TestWithParam<const char*> {
 
   void lose_writes(End end, uint64_t num_before = 0);
 };
-INSTANTIATE_TEST_SUITE_P(All, Reconnect, ::testing::Values("direct", "proxy"),
-                         [](const auto& gin) { return std::string(gin.param); });
+INSTANTIATE_TEST_SUITE_P(All, Reconnect, ::testing::ValuesIn(all_ways()), name_of_way);
+
+// What counts on how many writes a put is.
+class ReconnectPlain : public Reconnect {};
+INSTANTIATE_TEST_SUITE_P(All, ReconnectPlain, ::testing::ValuesIn(plain_ways()), name_of_way);
 
 // Rank 1 is busy with a first write when rank 0 posts others, which are with the kernel then, complete as far as rank 0
 // knows, and the last for now.
@@ -211,12 +215,12 @@ TEST_P(Reconnect, WritesThatAreLostAtTheTargetAreAnErrorAtBothEndsAndEndEveryWai
 
 // Numbers of writes come again after 16384: whatever the number, the last write is missed. One of these is that of the
 // first.
-TEST_P(Reconnect, TheLastWritesAreMissedWhateverTheirNumber) {
+TEST_P(ReconnectPlain, TheLastWritesAreMissedWhateverTheirNumber) {
   for (uint64_t num_before = 16384 - 12; num_before <= 16384 - 10; ++num_before) lose_writes(End::kTarget, num_before);
 }
 
 // The source is told late, and goes on writing until the numbers that were lost come again.
-TEST_P(Reconnect, NothingCountsThatComesAfterWhatWasLost) {
+TEST_P(ReconnectPlain, NothingCountsThatComesAfterWhatWasLost) {
   constexpr uint64_t kPuts = 8, kHalf = kDataBytes / 2, kBytes = 32u << 10, kMany = 40'000;
   std::atomic<uint8_t*> target = nullptr;
   std::atomic<bool> is_over = false;
@@ -257,7 +261,7 @@ TEST_P(Reconnect, NothingCountsThatComesAfterWhatWasLost) {
 }
 
 TEST_P(Reconnect, CollectivesEndAtAllRanksWhenTwoLoseEachOther) {
-  ThreadRanks ranks(4, {.timeout_ns = 60 * kSecond, .net = "ofi", .gin = GetParam()}, {0, 0, 1, 1});
+  ThreadRanks ranks(4, GetParam().options(60 * kSecond), {0, 0, 1, 1});
   const PartWithPorts part(ranks);
   std::atomic<uint64_t> ended_ns = 0;
   std::vector<std::unique_ptr<coll::Collectives>> collectives(4);
@@ -319,20 +323,30 @@ TEST_P(Reconnect, AConnectionThatEndedWhileNothingWasOnItsWayIsMadeAnewAndThatIs
 
 // The same work, and nothing happens to connections: nothing is said.
 TEST_P(Reconnect, NothingIsSaidOfConnectionsThatLast) {
-  logged.clear();
-  set_log_sink([](LogLevel, const char* line) {
-    const std::lock_guard lock(log_mutex);
-    logged += line;
-  });
-  on_both([&](NetRank& self, const PartWithPorts&) {
-    for (uint64_t i = 1; i <= 20'000; ++i) {
-      ASSERT_EQ(self.put(self.put_of(kDataBytes / 2 + i % 64 * 64, 0, 64, i % 2 == 0 ? 1 : -1)), NetPost::kPosted);
+  for (const char* net : {"ofi", "ofi:net"}) {
+    logged.clear();
+    set_log_sink([](LogLevel, const char* line) {
+      const std::lock_guard lock(log_mutex);
+      logged += line;
+    });
+    {
+      ThreadRanks ranks(3, GetParam().options(60 * kSecond, net), {0, 1, 2});
+      ranks.on_all([&](int rank) {
+        NetRank self(ranks.comm(rank));
+        ASSERT_TRUE(self.comm.barrier().ok());
+        for (uint64_t i = 1; i <= 20'000; ++i) {
+          const uint64_t num_bytes = i % 8 < 2 ? 16u << 10 : 64;
+          NetPut put = self.put_of(kDataBytes / 2 + i % 64 * 64, 0, num_bytes, i % 4 < 2 ? 1 : -1);
+          put.peer = (rank + 1 + int(i % 2)) % 3;
+          ASSERT_EQ(self.put(put), NetPost::kPosted) << net;
+        }
+        ASSERT_TRUE(self.wait_signal(1, 10'000)) << net << ": " << self.net.error().to_string();
+        ASSERT_TRUE(self.comm.barrier().ok());
+      });
     }
-    ASSERT_TRUE(self.wait_signal(1, 10'000)) << self.net.error().to_string();
-    ASSERT_TRUE(self.comm.barrier().ok());
-  });
-  set_log_sink(nullptr);
-  EXPECT_EQ(logged, "");
+    set_log_sink(nullptr);
+    EXPECT_EQ(logged.substr(0, 1000), "") << net;
+  }
 }
 
 }  // namespace
