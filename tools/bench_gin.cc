@@ -83,6 +83,13 @@ void tell_decorations(nlohmann::json& all) {
     fmt::print("SWITCHYARD_NET_FAULTS={}: figures are of a network that makes mistakes\n", env().net_faults);
 }
 
+// What was measured before an error is not lost with it.
+void report_gin(const nlohmann::json& all, const std::string& json_path) {
+  print_figures(all["figures"]);
+  if (json_path.empty()) return;
+  if (const Status written = write_json(json_path, all); !written.ok()) fail_bench(written, kExitFailure);
+}
+
 void bench_gin(const GinOptions& options) {
   if (const Status status = check_writable(options.json_path); !status.ok()) return fail_bench(status, kExitUsage);
   nlohmann::json all{{"runs", nlohmann::json::array()}, {"behind_bulk", nlohmann::json::array()}, {"figures", nlohmann::json::array()}};
@@ -97,7 +104,10 @@ void bench_gin(const GinOptions& options) {
       job["gin"] = spec.gin();
       job["bound_to_cores"] = true;  // else what is measured is how long two spinning ranks stay on one core
       auto result = run_rank_processes(job, {2, spec.nodes(), net, "gin-rank"});
-      if (!result.ok()) return fail_bench(result.status(), kExitFailure);
+      if (!result.ok()) {
+        report_gin(all, options.json_path);
+        return fail_bench(result.status(), kExitFailure);
+      }
       for (const nlohmann::json& run : (*result)["runs"]) {
         print_gin_run(run);
         all["runs"].push_back(run);
@@ -112,9 +122,7 @@ void bench_gin(const GinOptions& options) {
   if (all["runs"].empty()) {
     return fail_bench(Status::invalid_argument("nothing to measure: backend lsa is for --net mem"), kExitUsage);
   }
-  print_figures(all["figures"]);
-  if (options.json_path.empty()) return;
-  if (const Status written = write_json(options.json_path, all); !written.ok()) fail_bench(written, kExitFailure);
+  report_gin(all, options.json_path);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <optional>
@@ -74,6 +75,7 @@ Result<nlohmann::json> run_rank_processes(const nlohmann::json& job, const RankL
   if (ended.report.failed()) {
     return Status::remote(text("the ranks ", ended.report.reason, ":\n", ended.error, ended.output));
   }
+  std::fputs(ended.error.c_str(), stderr);  // warnings, and what was asked for with SWITCHYARD_LOG
   return read_json(result_path(folder.path()));
 }
 

@@ -47,7 +47,7 @@ Result<NetworkBound> NetworkBound::create(EpRank& rank) {
 }
 
 Status NetworkBound::exchange(const Traffic& traffic) {
-  const auto failed = [] { return Status::remote("plain libfabric calls failed; see the log"); };
+  const auto failed = [&] { return Status::remote("plain libfabric calls failed: " + raw_->error().message()); };
   std::vector<uint64_t> left = traffic.bytes_to;
   for (bool any = true; any;) {
     any = false;

@@ -3,6 +3,7 @@
 
 #include "bench/gin/path.hpp"
 #include "bench/gin/raw_ofi.hpp"
+#include "net/net.hpp"
 #include "switchyard/device/gin.hpp"
 #include "switchyard/platform/host.hpp"
 
@@ -38,15 +39,35 @@ class PathWindow {
 class OverGin final : public GinPath {
  public:
   OverGin(Communicator& comm, const DeviceComm& device, int context, std::unique_ptr<PathWindow> window)
-      : device_(device), gin_(platform_, device_, context), memory_(std::move(window)), window_(memory_->view()), peer_(1 - comm.rank()) {}
+      : comm_(comm),
+        device_(device),
+        gin_(platform_, device_, context),
+        memory_(std::move(window)),
+        window_(memory_->view()),
+        peer_(1 - comm.rank()) {}
 
   bool put(uint64_t num_bytes) override {
-    return gin_.put(CoopThread{}, peer_, window_, kMaxGinBytes, window_, 0, num_bytes, SignalAdd{0}) == GinStatus::kOk;
+    return is_ok(gin_.put(CoopThread{}, peer_, window_, kMaxGinBytes, window_, 0, num_bytes, SignalAdd{0}));
   }
-  bool flush() override { return gin_.flush() == GinStatus::kOk; }
-  bool await(uint64_t num_told) override { return gin_.wait_signal(0, num_told, peer_) == GinStatus::kOk; }
+  bool flush() override { return is_ok(gin_.flush()); }
+  bool await(uint64_t num_told) override { return is_ok(gin_.wait_signal(0, num_told, peer_)); }
+  std::string why() const override {
+    switch (end_) {
+      case GinStatus::kOk: return "";
+      case GinStatus::kTimeout: return "not within the time limit (SWITCHYARD_TIMEOUT_MS)";
+      case GinStatus::kAborted: return "the communicator was aborted";
+      case GinStatus::kPeerGone:
+      case GinStatus::kFailed: break;
+    }
+    const Status lost = comm_.net() == nullptr ? Status() : comm_.net()->why_lost(peer_);
+    return lost.ok() ? comm_.why_gone(peer_) : lost.message();
+  }
 
  private:
+  bool is_ok(GinStatus end) { return (end_ = end) == GinStatus::kOk; }
+
+  const Communicator& comm_;
+  GinStatus end_ = GinStatus::kOk;
   const HostPlatform platform_{};
   const DeviceComm device_;
   const Gin<HostPlatform> gin_;
@@ -75,12 +96,15 @@ class OverStores final : public GinPath {
     Backoff backoff;
     while (std::atomic_ref<uint64_t>(*heard_).load(std::memory_order_acquire) < num_told) {
       backoff.pause();
-      if (backoff.waited_ns() > 30'000'000'000) return false;
+      if (backoff.waited_ns() > kLimitNs) return false;
     }
     return true;
   }
+  std::string why() const override { return text("nothing came within ", kLimitNs / kSecond, " s"); }
 
  private:
+  static constexpr uint64_t kLimitNs = 30 * kSecond;
+
   const HostPlatform platform_{};
   const std::unique_ptr<PathWindow> memory_;
   const char* mine_;
@@ -95,6 +119,7 @@ class OverOfi final : public GinPath {
   bool put(uint64_t num_bytes) override { return raw_->put(peer_, num_bytes); }
   bool await(uint64_t num_told) override { return raw_->await(num_told); }
   bool flush() override { return raw_->flush(); }
+  std::string why() const override { return raw_->error().message(); }
 
  private:
   const std::unique_ptr<RawOfi> raw_;

@@ -53,7 +53,7 @@ class Meter {
   }
 
   Status failed(const char* what) const {
-    const Status status = Status::remote(text("bench gin: ", what, " over ", name_, " failed"));
+    const Status status = Status::remote(text("bench gin: ", what, " over ", name_, " failed: ", path_->why()));
     log(LogLevel::kError, status.message());
     return status;
   }

@@ -2,7 +2,7 @@
 //
 // THREADS    one.
 // OWNERSHIP  the memory it moves.
-// ERRORS     false, after which the path is of no use.
+// ERRORS     false, after which the path is of no use; why() says what happened.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -24,6 +24,7 @@ class GinPath {
   virtual bool await(uint64_t num_told) = 0;
   // BLOCKING  until everything that was put has left: who turns to another path does not help this one any more.
   virtual bool flush() = 0;
+  virtual std::string why() const = 0;
 };
 
 using GinPathPtr = std::unique_ptr<GinPath>;

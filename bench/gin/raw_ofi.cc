@@ -5,7 +5,6 @@
 #include <span>
 #include <vector>
 
-#include "base/log.hpp"
 #include "net/ofi_fabric.hpp"
 #endif
 
@@ -76,8 +75,7 @@ class RawOfiEndpoint final : public RawOfi {
           fi_writemsg(fabric_.endpoint.get(), &message, FI_REMOTE_CQ_DATA | FI_COMPLETION | inject);
       if (posted == 0) break;
       if (posted != -FI_EAGAIN) {
-        log(LogLevel::kError, fabric_error("fi_writemsg", posted).message());
-        return false;
+        return fail(fabric_error("fi_writemsg", posted));
       }
       if (!poll()) return false;
     }
@@ -90,6 +88,7 @@ class RawOfiEndpoint final : public RawOfi {
   bool flush() override {
     return poll_until([&] { return num_in_flight_ == 0; });
   }
+  Status error() const override { return error_; }
 
  private:
   struct Peer {
@@ -97,6 +96,12 @@ class RawOfiEndpoint final : public RawOfi {
     uint64_t key, base;
   };
 
+  static constexpr uint64_t kLimitNs = 30 * kSecond;
+
+  bool fail(const Status& why) {
+    error_ = why;
+    return false;
+  }
   template <class Done>
   bool poll_until(Done done) {
     Backoff backoff;
@@ -105,7 +110,7 @@ class RawOfiEndpoint final : public RawOfi {
       if (!poll()) return false;
       if (num_told_ + num_in_flight_ != before) backoff.reset();
       else backoff.pause();
-      if (backoff.waited_ns() > 30'000'000'000) return false;
+      if (backoff.waited_ns() > kLimitNs) return fail(Status::remote(text("nothing came within ", kLimitNs / kSecond, " s")));
     }
     return true;
   }
@@ -116,8 +121,8 @@ class RawOfiEndpoint final : public RawOfi {
     if (count < 0) {
       fi_cq_err_entry entry{};
       if (count == -FI_EAVAIL) fi_cq_readerr(fabric_.completions.get(), &entry, 0);
-      log(LogLevel::kError, fabric_error("fi_cq_read", count).message(), ": ", fabric_words(entry.err));
-      return false;
+      const Status error = fabric_error("fi_cq_read", count);
+      return fail(Status(error.code(), text(error.message(), ": ", fabric_words(entry.err))));
     }
     for (int64_t i = 0; i < count; ++i) {
       if (entries[i].flags & FI_REMOTE_CQ_DATA) ++num_told_;
@@ -136,6 +141,7 @@ class RawOfiEndpoint final : public RawOfi {
   size_t next_context_ = 0;
   size_t num_in_flight_ = 0;
   uint64_t num_told_ = 0;
+  Status error_;
 };
 
 }  // namespace

@@ -3,7 +3,7 @@
 //
 // THREADS    one.
 // OWNERSHIP  the endpoint and its memory; the communicator's runtime must outlive it.
-// ERRORS     false, after which it is of no use; log says what libfabric said.
+// ERRORS     false, after which it is of no use; error() says what libfabric said.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -27,6 +27,7 @@ class RawOfi {
   virtual bool await(uint64_t num_puts) = 0;
   // BLOCKING  until everything that was put has left.
   virtual bool flush() = 0;
+  virtual Status error() const = 0;
 };
 
 }  // namespace switchyard::bench
