@@ -31,11 +31,11 @@ build: setup
 	cmake -S . -B $(BUILD_DIR) -G Ninja -DCMAKE_BUILD_TYPE=$(BUILD_TYPE) $(CMAKE_ARGS)
 	cmake --build $(BUILD_DIR) -j $(JOBS)
 
-# ctest comes last, so that its summary ends the output.
+# ctest comes last, so that its summary ends the output; brief, so that what failed is not lost among what passed.
 test: build
 	scripts/sanitizers.sh build
 	scripts/fuzz.sh build
-	@ctest --test-dir $(BUILD_DIR) -j $(TEST_JOBS) --output-on-failure --label-exclude '^soak$$'
+	@GTEST_BRIEF=1 ctest --test-dir $(BUILD_DIR) -j $(TEST_JOBS) --output-on-failure --label-exclude '^soak$$'
 
 test-integrations: build
 	scripts/integrations.sh $(BUILD_DIR)
@@ -50,7 +50,7 @@ bench: build
 soak: build
 	SWITCHYARD_SANITIZE_ALL=1 scripts/sanitizers.sh build
 	scripts/fuzz.sh build
-	@ctest --test-dir $(BUILD_DIR) -j $(TEST_JOBS) --output-on-failure --label-regex '^soak$$'
+	@GTEST_BRIEF=1 ctest --test-dir $(BUILD_DIR) -j $(TEST_JOBS) --output-on-failure --label-regex '^soak$$'
 
 install: build
 	cmake --install $(BUILD_DIR) --prefix $(PREFIX)

@@ -44,7 +44,8 @@ case ${1:-} in
       [[ -x build-$2/bin/$program ]] || exit 77
       echo "== $program ($2)"
       # Random tests take long under a sanitizer; a tenth of the cases is enough to touch every path.
-      export LSAN_OPTIONS=suppressions=$PWD/scripts/lsan.supp SWITCHYARD_RANDOM_CASES=${SWITCHYARD_RANDOM_CASES:-500}
+      # Brief, so that what failed is not lost among what passed.
+      export GTEST_BRIEF=1 LSAN_OPTIONS=suppressions=$PWD/scripts/lsan.supp SWITCHYARD_RANDOM_CASES=${SWITCHYARD_RANDOM_CASES:-500}
       "build-$2/bin/$program"
       # Once more with ranks on two nodes: the network's progress, and the proxy.
       if [[ $program == *_tsan_test ]]; then

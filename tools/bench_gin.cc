@@ -142,7 +142,8 @@ void register_bench_gin(CLI::App& bench) {
   gin->footer(
       "Two ranks as processes of this machine, each bound to its half of the cores: lsa inside one node, direct and proxy\n"
       "between two pretended ones. Raw is plain stores beside mem, plain libfabric calls beside ofi. Every round\n"
-      "makes its connections anew; ratios are medians over the rounds.\n"
+      "makes its connections anew; ratios are medians over the rounds. Targets are for a real network: of mem only\n"
+      "the time to post has one.\n"
       "A figure that misses its target is no failure.");
   gin->callback([options] { bench_gin(*options); });
   add_rank_command(bench, "gin-rank", [](const nlohmann::json& job, Communicator& comm) {

@@ -24,27 +24,31 @@ Result<std::unique_ptr<Proxy>> Proxy::create(Runtime& runtime, NetEndpoint& endp
   proxy->rings_ = static_cast<ProxyRing*>(memory);
   std::memset(memory, 0, kNumBytes);
   for (int i = kNumBulkRings; i >= 0; --i) {
-    Lane& lane = proxy->lanes_.emplace_back();
-    lane.ring = &proxy->rings_[i];
-    lane.is_reserved = i == kNumBulkRings;
+    Lane& lane = proxy->lanes_.emplace_back(*proxy, proxy->rings_[i], i == kNumBulkRings);
+    SWITCHYARD_TRY(ProgressThreads::instance().add(lane));
   }
-  SWITCHYARD_TRY(ProgressThreads::instance().add(*proxy));
   return proxy;
 }
 
 Proxy::~Proxy() {
   // What kernels posted last, a signal perhaps that a peer waits for, still goes out.
   if (rings_ != nullptr) wait_until([&] { return drain(); }, Deadline::after_ns(kSecond));
-  ProgressThreads::instance().remove(*this);
+  for (Lane& lane : lanes_) ProgressThreads::instance().remove(lane);
   if (rings_ == nullptr) return;
   if (const Status freed = runtime_.free_shared(rings_); !freed.ok()) log(LogLevel::kWarn, freed.message());
 }
 
 bool Proxy::progress() {
-  count_help();
   bool moved = false;
-  for (Lane& lane : lanes_) moved |= serve(lane);
+  for (Lane& lane : lanes_) moved |= lane.progress();
   return endpoint_.progress() || moved;
+}
+
+bool Proxy::Lane::progress() {
+  const std::unique_lock lock(mutex, std::try_to_lock);
+  if (!lock.owns_lock()) return false;
+  count_help();
+  return proxy.serve(*this);
 }
 
 bool Proxy::drain() {
@@ -55,9 +59,9 @@ bool Proxy::drain() {
   });
 }
 
+// Under the lane's lock.
 bool Proxy::serve(Lane& lane) {
-  const std::unique_lock lock(lane.mutex, std::try_to_lock);
-  if (!lock.owns_lock() || lane.has_failed) return false;
+  if (lane.has_failed) return false;
   const uint64_t first = lane.next;
   NetPost result = NetPost::kPosted;
   lane.end = first + kBatch;

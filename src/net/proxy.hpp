@@ -3,7 +3,8 @@
 // The reserved ring comes first, always; bulk data follows in pieces, as long as what is on its way does not exceed the
 // credit. The credit is small next to what a transport would queue, so that a signal never stands behind much; while
 // signals come it is half of that. Small puts to one peer that lie side by side in a ring are posted as a chain.
-// The progress threads serve the rings, and so does whoever waits for the network.
+// Each ring is a matter of its own to the progress threads, so that several share them; and whoever waits for the
+// network serves them all.
 //
 // THREADS    progress(): any; a ring is served by one thread at a time.
 // OWNERSHIP  owns the rings; the endpoint outlives it.
@@ -22,7 +23,7 @@
 
 namespace switchyard {
 
-class Proxy final : public Progressed {
+class Proxy {
  public:
   static constexpr int kNumBulkRings = 4;
   // On loopback TCP this much reaches the bandwidth of more, and a signal behind it takes thrice its idle time; pieces of
@@ -32,20 +33,24 @@ class Proxy final : public Progressed {
   static constexpr uint64_t kSignalsNs = 2 * kMillisecond;  // signals come if one did so long ago
 
   static Result<std::unique_ptr<Proxy>> create(Runtime& runtime, NetEndpoint& endpoint, int num_ranks);
-  ~Proxy() override;
+  ~Proxy();
 
   ProxyRing* rings() const { return rings_; }
   const NetEndpoint& endpoint() const { return endpoint_; }
-  bool progress() override;
+  bool progress();
   // True when everything that was posted is with the network, or never will be; else moves what can be moved.
   bool drain();
 
  private:
   // One ring as its worker sees it.
-  struct Lane {
-    std::mutex mutex;
-    ProxyRing* ring = nullptr;
-    bool is_reserved = false;
+  struct Lane final : Progressed {
+    Lane(Proxy& owner, ProxyRing& served, bool reserved) : proxy(owner), ring(&served), is_reserved(reserved) {}
+    bool progress() override;
+
+    Proxy& proxy;
+    ProxyRing* const ring;
+    const bool is_reserved;
+    std::mutex mutex;  // of what follows
     uint64_t next = 0;        // ticket
     NetPut put{};             // under construction, or posted in part
     bool has_put = false;     // `put` waits for the network; it is the descriptor at next
