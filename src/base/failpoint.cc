@@ -64,8 +64,7 @@ std::optional<Action> parse_action(const std::string& spec) {
   return action;
 }
 
-void sleep_ms(uint64_t delay_ms) {
-  const uint64_t end_ns = now_ns() + delay_ms * kMillisecond;
+void sleep_until(uint64_t end_ns) {
   const timespec end = {.tv_sec = time_t(end_ns / kSecond), .tv_nsec = long(end_ns % kSecond)};
   while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &end, nullptr) == EINTR) {
   }
@@ -132,6 +131,11 @@ class Table {
     return due;
   }
 
+  bool has_actions(const char* name) {
+    const std::lock_guard lock(mutex_);
+    return actions_.contains(name);
+  }
+
   std::vector<std::string> names() {
     const std::lock_guard lock(mutex_);
     std::vector<std::string> names;
@@ -164,6 +168,14 @@ Table& table() {
   return instance;
 }
 
+// Until the time is over or the actions of that name are taken back.
+void delay(const char* name, uint64_t delay_ms) {
+  const uint64_t end_ns = now_ns() + delay_ms * kMillisecond;
+  for (uint64_t now = now_ns(); now < end_ns && table().has_actions(name); now = now_ns()) {
+    sleep_until(std::min(end_ns, now + 10 * kMillisecond));
+  }
+}
+
 }  // namespace
 
 bool FailpointSite::hit_table() {
@@ -175,7 +187,7 @@ bool FailpointSite::hit_table() {
     case Kind::kOff: return false;
     case Kind::kKill: kill(getpid(), SIGKILL); return false;
     case Kind::kStop: kill(getpid(), SIGSTOP); return false;
-    case Kind::kDelay: sleep_ms(action.delay_ms); return false;
+    case Kind::kDelay: delay(name_, action.delay_ms); return false;
     case Kind::kError: return true;
   }
   return false;

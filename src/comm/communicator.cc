@@ -351,23 +351,33 @@ Result<Window*> Communicator::register_window(void* memory, size_t num_bytes) {
   return windows_.back().get();
 }
 
-// Until the network has delivered what was posted; it may be lost, which those are told who wait for something.
-void Communicator::settle_network() {
-  if (net_ == nullptr) return;
+// Until the network has delivered what was posted, however long that takes while it moves on. False: it does not, and what
+// is left may be lost.
+bool Communicator::settle_network() {
+  if (net_ == nullptr) return true;
   const auto settled = [&] {
     if (proxy_ != nullptr && !proxy_->drain()) return false;
     if (net_->deliver() != NetPost::kBusy) return true;
     net_->progress();
     return false;
   };
-  wait_until(settled, Deadline::after_ns(std::min(timeout_ns_, kSecond)));
+  const uint64_t patience_ns = 3 * env().heartbeat_ms * kMillisecond;
+  uint64_t bytes_left = 0, moved_ns = now_ns();
+  const auto has_stalled = [&] {
+    const uint64_t left = net_->bytes_in_flight();
+    if (std::exchange(bytes_left, left) != left) moved_ns = now_ns();
+    return now_ns() - moved_ns > patience_ns;
+  };
+  bool is_settled = false;
+  wait_until([&] { return (is_settled = settled()) || has_stalled(); }, deadline());
+  return is_settled;
 }
 
-// What was posted arrives, and nobody takes the end of this rank's connections for a loss.
+// What was posted arrives, and nobody takes the end of this rank's connections for a loss. Where it does not, they may.
 void Communicator::leave_network() {
   if (net_ == nullptr || aborted() || SWITCHYARD_FAILPOINT("communicator.leaves_without_a_word")) return;
-  settle_network();
-  job_->bootstrap().tell_left_network(net_id());
+  if (settle_network()) return job_->bootstrap().tell_left_network(net_id());
+  log(LogLevel::kWarn, "rank ", rank_, ": its communicator was destroyed before all that it had posted was delivered");
 }
 
 Status Communicator::deregister_window(Window* window) {

@@ -9,6 +9,7 @@
 #include "base/guarded.hpp"
 #include "base/log.hpp"
 #include "net/progress.hpp"
+#include "platform/host/wait.hpp"
 
 namespace switchyard {
 
@@ -78,8 +79,8 @@ NetPost ChecksumEndpoint::post(const NetPut& put, std::optional<uint64_t> value)
   if (failed()) return NetPost::kFailed;
   if (!regions_.accepts(put, int(targets_.size()), value.has_value())) return NetPost::kFailed;
   if (put.num_bytes == 0 && put.signal_value == 0) return NetPost::kPosted;
-  if (targets_[size_t(put.peer)].is_given_up) return NetPost::kFailed;
-  if (targets_[size_t(put.peer)].has_left) {
+  if (targets_[size_t(put.peer)].is_given_up.load(std::memory_order_relaxed)) return NetPost::kFailed;
+  if (targets_[size_t(put.peer)].has_left.load(std::memory_order_relaxed)) {
     count_reusable(put.counter);
     return NetPost::kPosted;
   }
@@ -178,8 +179,10 @@ NetPost ChecksumEndpoint::flush() {
 
 // ---- the target ----
 
+// Whoever holds the lock to wait for room, this ends.
 void ChecksumEndpoint::catch_up() {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_, std::defer_lock);
+  if (wait_until([&] { return lock.try_lock(); }, Deadline::after_ns(kSecond / 4)) != WaitResult::kReady) return;
   inner_->catch_up();
   if (!failed()) take_all();
 }
@@ -266,17 +269,15 @@ void ChecksumEndpoint::tell_taken(int source) {
 
 // ---- the end ----
 
-// Below first: who is in the middle of a post to it is let go there.
+// Without the lock: who is in the middle of a post may hold it for long, and is let go by this.
 void ChecksumEndpoint::give_up(int peer, const std::string& why) {
   inner_->give_up(peer, why);
-  const std::lock_guard lock(mutex_);
-  targets_[size_t(peer)].is_given_up = true;
+  targets_[size_t(peer)].is_given_up.store(true, std::memory_order_relaxed);
 }
 
 void ChecksumEndpoint::forget(int peer) {
   inner_->forget(peer);
-  const std::lock_guard lock(mutex_);
-  targets_[size_t(peer)].has_left = true;
+  targets_[size_t(peer)].has_left.store(true, std::memory_order_relaxed);
 }
 
 void ChecksumEndpoint::abort() {

@@ -103,7 +103,7 @@ class ChecksumEndpoint final : public NetEndpoint {
     uint64_t num_sent = 0;
     bool entry_waits = false;  // the last one: its payload went, but there was no room for it
     // It takes no more, and nobody waits for that: what is posted to it goes nowhere.
-    bool has_left = false, is_given_up = false;
+    std::atomic<bool> has_left{false}, is_given_up{false};
   };
 
   ChecksumEndpoint(std::unique_ptr<NetEndpoint> inner, Runtime& runtime, int rank, int num_ranks);

@@ -143,6 +143,7 @@ NetPost FaultEndpoint::post(const Post& wanted) {
     return NetPost::kPosted;
   }
   send(peer);
+  if (peer.is_gone) return give(wanted);
   if (peer.queue.size() >= kMaxQueued) return NetPost::kBusy;
 
   const Fate fate = draw();

@@ -6,13 +6,15 @@
 #include "base/failpoint.hpp"
 #include "base/log.hpp"
 #include "net/ofi_endpoint.hpp"
+#include "platform/host/wait.hpp"
 
 namespace switchyard {
 
-// However fast others go on sending, this ends.
+// However fast others go on sending, and whoever holds the lock to wait for room, this ends.
 void OfiEndpoint::catch_up() {
-  const std::lock_guard lock(mutex_);
   const Deadline enough = Deadline::after_ns(kSecond / 4);
+  std::unique_lock lock(mutex_, std::defer_lock);
+  if (wait_until([&] { return lock.try_lock(); }, enough) != WaitResult::kReady) return;
   while (poll() && !enough.expired()) continue;
 }
 
@@ -21,13 +23,15 @@ bool OfiEndpoint::progress() {
   if (!lock) return false;
   count_help();
   SWITCHYARD_FAILPOINT("net.progress");
+  const bool moved = poll();
   look_after_peers();
-  return poll();
+  return moved;
 }
 
 // True when something had completed, here or from a peer.
 bool OfiEndpoint::poll() {
   if (links_) look_at_links();  // whoever waits for room comes by here, too
+  write_off_gone();
   bool any = false;
   for (size_t rail = 0; rail < rails_.size(); ++rail) any |= poll(rail);
   return any;
@@ -136,6 +140,8 @@ bool OfiEndpoint::take_failure(size_t rail) {
     if (operation != nullptr && entry.err != FI_ECANCELED) receive_again(operation);
     return true;
   }
+  // The source of what was for one that has left may be reused like any other.
+  if (has_left(peer)) count_down(operation->countdown);
   end(operation);
   lose(peer, text(fabric_words(entry.err), on_rail(rail)));
   return true;

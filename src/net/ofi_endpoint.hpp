@@ -93,9 +93,10 @@ class OfiEndpoint final : public NetEndpoint {
     uint32_t num_in_flight = 0;
     uint64_t bytes_in_flight = 0;
     bool has_undelivered = false;   // something was posted whose completion says nothing about the target
+    std::atomic<bool> is_given_up{false};  // others say that it is lost
     bool is_written_off = false;    // what is in flight to it counts no more
-    uint64_t refused_since_ns = 0;  // the provider has no way to it; 0: it has
-    uint64_t last_refused_ns = 0;
+    uint64_t last_refused_ns = 0;   // the provider had no way to it; 0: it has one
+    uint64_t refused_for_ns = 0;
     uint64_t num_posted_when_refused = 0;
     uint64_t took_others_ns = 0;  // when the provider was seen to take operations while it refused those for this peer
     uint32_t next_at_last_look = 0;  // number of a write
@@ -151,6 +152,7 @@ class OfiEndpoint final : public NetEndpoint {
   const Region* find(uint32_t id) const;
   Source source_of(const NetPut& put) const;
   bool reaches(const NetPut& put) const;
+  bool has_left(int peer) const { return peers_[size_t(peer)].left.load(std::memory_order_relaxed); }
   NetPost put_from(const NetPut& put, const Source& source, bool is_chained);
   bool may_chain(const Peer& peer) const;
   NetPost write(const NetPut& put, const Region& to, const Source& source, const Piece& piece);
@@ -200,6 +202,7 @@ class OfiEndpoint final : public NetEndpoint {
   void fail(const Status& why);
   bool stop(const Status& why);
   void write_off(Peer& peer);
+  void write_off_gone();
   void lose(int peer, const std::string& why);
   bool mark_lost(int peer, const std::string& why);
   void note(const Status& why, Status& where);
@@ -239,6 +242,7 @@ class OfiEndpoint final : public NetEndpoint {
   std::atomic<uint64_t> bytes_in_flight_{0};  // written under the lock; read by anybody, as a hint
   uint64_t next_look_ns_ = 0;                 // after the peers
   bool was_disturbed_ = false;  // by messages of who is not of this job
+  std::atomic<bool> somebody_is_gone_{false};  // given up or left, since the last poll
   std::atomic<bool> failed_{false};
   mutable std::mutex error_mutex_;  // of what follows
   Status error_;                    // the first

@@ -19,8 +19,8 @@ namespace switchyard {
 namespace {
 
 uint64_t look_interval_ns() { return env().heartbeat_ms * kMillisecond / 4; }
-// Who was there is there at once, or gone.
-uint64_t reconnect_limit_ns() { return std::min(kSecond, env().heartbeat_ms * kMillisecond); }
+// Who was there is there soon, or gone.
+uint64_t reconnect_limit_ns() { return env().heartbeat_ms * kMillisecond * 3 / 2; }
 
 }  // namespace
 
@@ -28,24 +28,26 @@ uint64_t reconnect_limit_ns() { return std::min(kSecond, env().heartbeat_ms * kM
 
 // "Again" is all that a provider says while it tries to connect, to a process that ended, for ever; and where it has no
 // room. Nothing is in flight to a peer that it does not reach, and either nothing to others, or it takes what is for
-// them. What is complete may have been in its way until it is polled.
+// them. What is complete may have been in its way until it is polled. Time in which nobody tried says nothing.
 bool OfiEndpoint::keeps_refusing(int rank, size_t rail) {
   Peer& peer = peers_[size_t(rank)];
   Way& way = rails_[rail].ways[size_t(rank)];
-  const uint64_t now = now_ns(), since_last_ns = now - std::exchange(peer.last_refused_ns, now);
-  if (peer.refused_since_ns == 0 || since_last_ns > reconnect_limit_ns()) peer.refused_since_ns = now;
+  const uint64_t limit_ns = way.was_reached ? std::min(reconnect_limit_ns(), kConnectLimitNs) : kConnectLimitNs;
+  const uint64_t now = now_ns(), last = std::exchange(peer.last_refused_ns, now);
+  if (last == 0 || now - last > limit_ns) peer.refused_for_ns = 0;
+  else peer.refused_for_ns += std::min(now - last, look_interval_ns());
   if (std::exchange(peer.num_posted_when_refused, num_posted_) != num_posted_) peer.took_others_ns = now;
   const bool takes_others = now - peer.took_others_ns < look_interval_ns();
   const auto has_room = [&] { return peer.num_in_flight == 0 && (num_in_flight_ == 0 || takes_others); };
   if (has_room()) way.is_refused = way.was_reached && rails_[rail].fabric.connects();
   poll();
-  if (!has_room()) peer.refused_since_ns = now;
-  return now - peer.refused_since_ns > (way.was_reached ? reconnect_limit_ns() : kConnectLimitNs);
+  if (!has_room()) peer.refused_for_ns = 0;
+  return peer.refused_for_ns > limit_ns;
 }
 
 void OfiEndpoint::has_way(int rank, size_t rail) {
   Way& way = rails_[rail].ways[size_t(rank)];
-  peers_[size_t(rank)].refused_since_ns = 0;
+  peers_[size_t(rank)].last_refused_ns = 0;
   way.was_reached = true;
   if (!std::exchange(way.is_refused, false)) return;
   log(LogLevel::kWarn, "rank ", rank_, ": the network had no way to rank ", rank,
@@ -67,7 +69,7 @@ void OfiEndpoint::look_after_peers() {
   if (now < next_look_ns_) return;
   next_look_ns_ = now + look_interval_ns();
   for (int peer = 0; peer < int(peers_.size()); ++peer) {
-    if (!peers_[size_t(peer)].left.load(std::memory_order_relaxed) && usable(peer)) probe(peer);
+    if (!has_left(peer) && usable(peer)) probe(peer);
   }
 }
 
@@ -100,21 +102,37 @@ void OfiEndpoint::lose(int peer, const std::string& why) {
 
 // True: it was not yet. Any thread, with the endpoint's lock or without.
 bool OfiEndpoint::mark_lost(int peer, const std::string& why) {
-  if (peers_[size_t(peer)].left.load(std::memory_order_relaxed)) return false;
+  if (has_left(peer)) return false;
   note(Status::remote(text("rank ", rank_, ": the network lost rank ", peer, ": ", why)), peers_[size_t(peer)].why_lost);
   return !peers_[size_t(peer)].lost.exchange(true, std::memory_order_release);  // pairs with the acquire in usable()
 }
 
+// Both without the lock: who is in the middle of a post may hold it for long, and is let go by this. What is in flight is
+// seen to with the next poll.
 void OfiEndpoint::give_up(int peer, const std::string& why) {
-  mark_lost(peer, why);  // first: who holds the lock for long looks at this
-  const std::lock_guard lock(mutex_);
-  write_off(peers_[size_t(peer)]);
+  peers_[size_t(peer)].is_given_up.store(true, std::memory_order_relaxed);
+  mark_lost(peer, why);
+  somebody_is_gone_.store(true, std::memory_order_release);  // pairs with the acquire in write_off_gone()
 }
 
 void OfiEndpoint::forget(int peer) {
-  peers_[size_t(peer)].left.store(true, std::memory_order_relaxed);  // first, as above
-  const std::lock_guard lock(mutex_);
-  write_off(peers_[size_t(peer)]);
+  peers_[size_t(peer)].left.store(true, std::memory_order_relaxed);
+  somebody_is_gone_.store(true, std::memory_order_release);  // as above
+}
+
+// Whoever found the connections of one that was leaving ended, before hearing that it left, has not lost it: what it
+// sent is here, and what is for it goes nowhere.
+void OfiEndpoint::write_off_gone() {
+  if (!somebody_is_gone_.load(std::memory_order_relaxed)) return;
+  somebody_is_gone_.exchange(false, std::memory_order_acquire);  // pairs with give_up() and forget()
+  for (Peer& peer : peers_) {
+    const bool has_left = peer.left.load(std::memory_order_relaxed);
+    const bool is_given_up = peer.is_given_up.load(std::memory_order_relaxed);
+    if (has_left || is_given_up) write_off(peer);
+    if (!has_left || is_given_up || peer.misses_writes || !peer.lost.exchange(false, std::memory_order_release)) continue;
+    const std::lock_guard lock(error_mutex_);
+    peer.why_lost = {};
+  }
 }
 
 void OfiEndpoint::write_off(Peer& peer) {

@@ -103,7 +103,7 @@ OfiEndpoint::Source OfiEndpoint::source_of(const NetPut& put) const {
 // Is the peer there, and what the put names at it?
 bool OfiEndpoint::reaches(const NetPut& put) const {
   if (put.peer < 0 || size_t(put.peer) >= peers_.size() || !usable(put.peer)) return false;
-  if (peers_[size_t(put.peer)].left.load(std::memory_order_relaxed)) return true;  // it goes nowhere
+  if (has_left(put.peer)) return true;  // it goes nowhere
   if (put.signal_value != 0) {
     const Region* signals = find(put.signal_region);
     if (signals == nullptr || !range_fits(put.signal_offset, sizeof(uint64_t), signals->num_bytes)) return false;
@@ -148,15 +148,17 @@ NetPost OfiEndpoint::put_from(const NetPut& put, const Source& source, bool is_c
   // All of it at once: of a put that is refused no piece is posted.
   if (source.memory == nullptr || !reaches(put)) return NetPost::kFailed;
   Peer& peer = peers_[size_t(put.peer)];
-  if (peer.left.load(std::memory_order_relaxed)) {
-    count_reusable(put.counter);
-    return NetPost::kPosted;
-  }
+  const auto goes_nowhere = [&] { return count_reusable(put.counter), NetPost::kPosted; };
+  if (has_left(put.peer)) return goes_nowhere();
   const bool bare = put.num_bytes == 0;
   const Region& to = *find(bare ? kSinkRegion : put.to_region);
   if (!has_room(peer)) return NetPost::kBusy;
   const bool fits = put.signal_value == 0 || word_of(put) != kNoWord;
-  if (bare && !fits) return send_signal(put);
+  const auto is_refused = [&](NetPost sent) { return sent == NetPost::kFailed && has_left(put.peer); };
+  if (bare && !fits) {
+    const NetPost sent = send_signal(put);
+    return is_refused(sent) ? goes_nowhere() : sent;
+  }
   // The signal goes with the last piece, or as a message that has the next number, which says nothing about the source;
   // once a piece is posted the others must be, too.
   const uint64_t most = piece_bytes(put.num_bytes);
@@ -174,7 +176,7 @@ NetPost OfiEndpoint::put_from(const NetPut& put, const Source& source, bool is_c
   };
   if (post_next() != NetPost::kPosted) {
     if (countdown != nullptr) free_countdowns_.push_back(countdown);
-    return result;
+    return is_refused(result) ? goes_nowhere() : result;
   }
   const auto finish = [&] {
     while (offset < put.num_bytes) {
@@ -185,12 +187,16 @@ NetPost OfiEndpoint::put_from(const NetPut& put, const Source& source, bool is_c
     return result != NetPost::kBusy;
   };
   const auto finish_or_lost = [&] {
-    const bool is_gone = peer.left.load(std::memory_order_relaxed) || !usable(put.peer);
-    if (!is_gone) return finish();
+    if (!has_left(put.peer) && usable(put.peer)) return finish();
     result = NetPost::kFailed;
     return true;
   };
-  if (wait_until(finish_or_lost, Deadline::after_ns(kPieceLimitNs)) == WaitResult::kReady) return result;
+  const bool is_done = wait_until(finish_or_lost, Deadline::after_ns(kPieceLimitNs)) == WaitResult::kReady;
+  if (is_done && is_refused(result)) {
+    for (; offset < put.num_bytes; offset += most) count_down(countdown);
+    return NetPost::kPosted;
+  }
+  if (is_done) return result;
   lose(put.peer, "the network took only a part of a put");
   return NetPost::kFailed;
 }
@@ -291,8 +297,7 @@ NetPost OfiEndpoint::deliver() {
   {
     const std::lock_guard lock(mutex_);
     for (size_t rank = 0; rank < peers_.size(); ++rank) {
-      if (!peers_[rank].has_undelivered || !usable(int(rank)) || peers_[rank].left.load(std::memory_order_relaxed))
-        continue;
+      if (!peers_[rank].has_undelivered || !usable(int(rank)) || has_left(int(rank))) continue;
       if (!has_room(peers_[rank])) return NetPost::kBusy;
       const NetPost result = write_fence(int(rank), /*is_upkeep=*/false);
       if (result == NetPost::kBusy) return NetPost::kBusy;

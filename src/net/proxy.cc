@@ -178,8 +178,9 @@ NetPost Proxy::post_chain(Lane& lane) {
 void Proxy::fail(Lane& lane) {
   lane.has_failed = true;
   kHost.store_relaxed(&lane.ring->failed, uint32_t{1});
-  const Status why = endpoint_.why_lost(lane.put.peer);
-  log(LogLevel::kWarn, "the proxy could not post to rank ", lane.put.peer, ": ",
+  const int peer = lane.put.peer;
+  const Status why = peer < num_ranks_ ? endpoint_.why_lost(peer) : Status::invalid_argument("there is no such rank");
+  log(LogLevel::kWarn, "the proxy could not post to rank ", peer, ": ",
       why.ok() ? "the operation names memory that is not registered" : why.message());
 }
 

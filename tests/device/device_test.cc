@@ -169,7 +169,7 @@ TEST(DeviceApiWaits, EndWhenAPeerIsGoneOrTheJobIsAborted) {
       EXPECT_EQ(gin.wait_signal(0, 1, /*from=*/1), aborts ? GinStatus::kAborted : GinStatus::kPeerGone);
       Barrier<HostPlatform> barrier(p, *device, 0);
       EXPECT_EQ(barrier.world(), aborts ? BarrierResult::kAborted : BarrierResult::kPeerGone);
-      EXPECT_LT(now_ns() - begin_ns, 2 * kSecond);
+      EXPECT_LT(now_ns() - begin_ns, 20 * kSecond);
     });
   }
 }
@@ -177,7 +177,7 @@ TEST(DeviceApiWaits, EndWhenAPeerIsGoneOrTheJobIsAborted) {
 // The node's first rank meets the other nodes; all ranks of the node must hear how that went, and who was missing.
 TEST(DeviceApiWaits, AWorldBarrierFailsForTheWholeNode) {
   for (const bool is_gone : {true, false}) {
-    ThreadRanks ranks(4, {.timeout_ns = is_gone ? 60 * kSecond : kSecond}, {0, 0, 0, 1});
+    ThreadRanks ranks(4, {.timeout_ns = is_gone ? 60 * kSecond : 3 * kSecond}, {0, 0, 0, 1});
     ranks.on_all([&](int rank) {
       auto device = ranks.comm(rank).create_device_comm({.num_barriers = 1});
       ASSERT_TRUE(device.ok()) << device.status().to_string();
@@ -199,7 +199,7 @@ TEST(DeviceApiWaits, AWorldBarrierFailsForTheWholeNode) {
 
 // A rank whose time is up in one barrier is not let through the next before all have come.
 TEST(DeviceApiWaits, AWorldBarrierThatFailedLeavesNobodyAStepBehind) {
-  ThreadRanks ranks(4, {.timeout_ns = kSecond}, {0, 0, 0, 1});
+  ThreadRanks ranks(4, {.timeout_ns = 2 * kSecond}, {0, 0, 0, 1});
   std::atomic<bool> last_has_come{false};
   ranks.on_all([&](int rank) {
     auto device = ranks.comm(rank).create_device_comm({.num_barriers = 1});
@@ -209,7 +209,7 @@ TEST(DeviceApiWaits, AWorldBarrierThatFailedLeavesNobodyAStepBehind) {
     ASSERT_EQ(barrier.world(), BarrierResult::kOk);
     ASSERT_TRUE(ranks.comm(rank).barrier().ok());
     const auto sleep = [](int num_ms) { wait_until([] { return false; }, Deadline::after_ns(uint64_t(num_ms) * kMillisecond)); };
-    constexpr int kBeforeFirst[] = {1000, 0, 1600, 1000}, kBeforeSecond[] = {0, 400, 0, 700};
+    constexpr int kBeforeFirst[] = {2000, 0, 3200, 2000}, kBeforeSecond[] = {0, 800, 0, 1400};
     sleep(kBeforeFirst[rank]);
     (void)barrier.world();  // for rank 1 the time is up before rank 2 comes, for the others it is not
     sleep(kBeforeSecond[rank]);
@@ -249,7 +249,7 @@ TEST(DeviceApiOneNode, MultimemStoresToAllAndAddsUpInRankOrder) {
 }
 
 TEST(DeviceApiOneNode, AWaitForAMissingRankEndsByItsDeadline) {
-  ThreadRanks ranks(2, {.timeout_ns = 300 * kMillisecond});
+  ThreadRanks ranks(2, {.timeout_ns = 2 * kSecond});
   ranks.on_all([&](int rank) {
     auto device = ranks.comm(rank).create_device_comm({.num_barriers = 1});
     ASSERT_TRUE(device.ok());
@@ -259,7 +259,7 @@ TEST(DeviceApiOneNode, AWaitForAMissingRankEndsByItsDeadline) {
     const uint64_t start = now_ns();
     EXPECT_EQ(barrier.world(), BarrierResult::kTimeout);
     EXPECT_EQ(barrier.missing(), 1);
-    EXPECT_LT(now_ns() - start, 2 * kSecond);
+    EXPECT_LT(now_ns() - start, 20 * kSecond);
   });
 }
 

@@ -36,6 +36,7 @@ class Recorder : public NetEndpoint {
   bool usable(int peer) const override { return peer != lost_peer_; }
   void abort() override {}
   Status error() const override { return {}; }
+  Status why_lost(int peer) const override { return last_asked_ = peer, Status(); }
 
   std::vector<Posted> posted() {
     const std::lock_guard lock(mutex_);
@@ -55,6 +56,7 @@ class Recorder : public NetEndpoint {
   std::atomic<int> busy_after_{-1};  // so many posts; -1: never
   std::atomic<uint64_t> bytes_in_flight_{0};
   std::atomic<int> lost_peer_{-1};
+  mutable std::atomic<int> last_asked_{-1};  // why it is lost
   std::atomic<uint32_t> refused_region_{0};  // puts from there fail
 
  private:

@@ -3,10 +3,13 @@
 #pragma once
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <ostream>
 #include <string>
 #include <vector>
 
+#include "base/clock.hpp"
+#include "base/env.hpp"
 #include "comm/communicator.hpp"
 
 namespace switchyard::testing {
@@ -20,6 +23,13 @@ struct NetWay {
     return {.timeout_ns = timeout_ns, .net = net, .gin = gin, .net_decorations = decorations};
   }
 };
+
+// In which both ends of a connection that ended know. Three heartbeats where the machine is ours (net_reconnect_quick_test);
+// beside other tests, or under a sanitizer, so long that slowness alone is no failure.
+inline uint64_t promise_ns() {
+  const bool is_quick_test = env().heartbeat_ms < 1000;
+  return (is_quick_test ? 3 : 20) * env().heartbeat_ms * kMillisecond;
+}
 
 inline void PrintTo(const NetWay& way, std::ostream* out) { *out << way.name; }
 
