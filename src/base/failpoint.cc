@@ -136,6 +136,15 @@ class Table {
     return actions_.contains(name);
   }
 
+  uint64_t hits(const std::string& name) {
+    const std::lock_guard lock(mutex_);
+    const auto found = actions_.find(name);
+    if (found == actions_.end()) return 0;
+    uint64_t most = 0;
+    for (const Action& action : found->second) most = std::max(most, action.num_hits);
+    return most;
+  }
+
   std::vector<std::string> names() {
     const std::lock_guard lock(mutex_);
     std::vector<std::string> names;
@@ -198,6 +207,8 @@ Status set_failpoint(const std::string& name, const std::string& action) { retur
 Status set_failpoints(const std::string& list) { return table().set(list); }
 
 void clear_failpoints() { table().clear(); }
+
+uint64_t failpoint_hits(const std::string& name) { return table().hits(name); }
 
 void set_failpoint_rank(int rank) { g_thread_rank = rank; }
 

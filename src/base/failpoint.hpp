@@ -7,7 +7,7 @@
 //   kill      the process kills itself (SIGKILL)
 //   stop      the process stops itself (SIGSTOP) until somebody continues it
 //   error     the macro yields true
-//   delay:MS  the thread sleeps
+//   delay:MS  the thread sleeps, or until the action is taken back
 //   off       nothing; removes the actions of that name
 // "@3": only at the third hit, counted per action. "#2": only on threads that work for rank 2.
 //
@@ -54,6 +54,8 @@ Status set_failpoint(const std::string& name, const std::string& action);
 // A comma-separated list of name=action; all of it or, if any part is malformed, none.
 Status set_failpoints(const std::string& list);
 void clear_failpoints();
+// How often the place was hit since its action was set; 0 without one. Of several actions the largest count.
+uint64_t failpoint_hits(const std::string& name);
 
 // The rank that the calling thread works for; every thread that runs code of a rank says so once. -1: none.
 void set_failpoint_rank(int rank);

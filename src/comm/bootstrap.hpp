@@ -84,8 +84,8 @@ class Bootstrap {
 
   // The network of this name has lost that rank, which shall know, and not wait for this one. BLOCKING: never.
   void tell_unreachable(uint64_t comm_id, int rank, const std::string& why);
-  // This rank was told so by that one, and has not left that network: everybody hears of a network's first such loss.
-  // BLOCKING: never.
+  // This rank was told so by that one, and has not left that network: both hear that it is certain, and of a network's
+  // first such loss everybody. BLOCKING: never.
   void confirm_unreachable(uint64_t comm_id, int rank, const std::string& why);
   // This rank leaves the network of this name in good order: nobody has lost it. BLOCKING: never.
   void tell_left_network(uint64_t comm_id);

@@ -228,10 +228,10 @@ void Communicator::take_unreachable(int rank, const BootstrapEvent& event) {
     return true;
   }();
   if (is_first) health_->mark_incomplete();
-  if (other != rank_) return;
-  if (is_first) job_->bootstrap().confirm_unreachable(net_id(), event.rank, event.message);
-  // Last: it may wait for whoever is at the network.
-  net_->give_up(rank, text("it says that it does not reach this rank any more: ", event.message));
+  if (other == rank_) job_->bootstrap().confirm_unreachable(net_id(), event.rank, event.message);
+  // Last: it may wait for whoever is at the network. What this rank told is certain now, even if the other leaves next.
+  if (other == rank_) net_->give_up(rank, text("it says that it does not reach this rank any more: ", event.message));
+  if (rank == rank_) net_->give_up(other, event.message);
 }
 
 Status Communicator::net_loss() const {
@@ -322,9 +322,11 @@ Result<std::unique_ptr<Communicator>> Communicator::split(int color, int key) {
 
 Status Communicator::barrier() {
   const TraceSpan span(trace(), TracePhase::kBarrier, kNoTracePeer, 0);
-  // After it peers may take their windows away, and what they sent before is here.
-  settle_network();
-  const Status met = job_->bootstrap().barrier(comm_id_, members_, deadline());
+  const Deadline limit = deadline();
+  // After it peers may take their windows away, and what they sent before is here. Other threads may post on and on, and
+  // the rest takes time, too.
+  settle_network(Deadline::after_ns(timeout_ns_ / 2));
+  const Status met = job_->bootstrap().barrier(comm_id_, members_, limit);
   if (net_ != nullptr) net_->catch_up();
   return met.ok() ? check_network() : met;
 }
@@ -351,9 +353,9 @@ Result<Window*> Communicator::register_window(void* memory, size_t num_bytes) {
   return windows_.back().get();
 }
 
-// Until the network has delivered what was posted, however long that takes while it moves on. False: it does not, and what
-// is left may be lost.
-bool Communicator::settle_network() {
+// Until the network has delivered what was posted, as long as it moves on. False: it does not, or not to an end, and what is
+// left may be lost.
+bool Communicator::settle_network(Deadline limit) {
   if (net_ == nullptr) return true;
   const auto settled = [&] {
     if (proxy_ != nullptr && !proxy_->drain()) return false;
@@ -369,24 +371,29 @@ bool Communicator::settle_network() {
     return now_ns() - moved_ns > patience_ns;
   };
   bool is_settled = false;
-  wait_until([&] { return (is_settled = settled()) || has_stalled(); }, deadline());
+  wait_until([&] { return (is_settled = settled()) || has_stalled(); }, limit);
   return is_settled;
 }
 
 // What was posted arrives, and nobody takes the end of this rank's connections for a loss. Where it does not, they may.
 void Communicator::leave_network() {
   if (net_ == nullptr || aborted() || SWITCHYARD_FAILPOINT("communicator.leaves_without_a_word")) return;
-  if (settle_network()) return job_->bootstrap().tell_left_network(net_id());
+  if (settle_network(deadline())) return job_->bootstrap().tell_left_network(net_id());
   log(LogLevel::kWarn, "rank ", rank_, ": its communicator was destroyed before all that it had posted was delivered");
 }
 
 Status Communicator::deregister_window(Window* window) {
-  settle_network();
-  const std::lock_guard lock(mutex_);
-  const auto found = std::find_if(windows_.begin(), windows_.end(), [&](const auto& w) { return w.get() == window; });
-  if (found == windows_.end()) return Status::invalid_argument("this communicator has no such window");
-  if (net_ != nullptr) net_->deregister_region(window->id());
-  windows_.erase(found);
+  settle_network(deadline());
+  std::unique_ptr<Window> owner;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::find_if(windows_.begin(), windows_.end(), [&](const auto& w) { return w.get() == window; });
+    if (found == windows_.end()) return Status::invalid_argument("this communicator has no such window");
+    owner = std::move(*found);
+    windows_.erase(found);
+  }
+  // Without the lock: it may wait for a post that only news of the peer ends, and who brings them needs the lock.
+  if (net_ != nullptr) net_->deregister_region(owner->id());
   return {};
 }
 

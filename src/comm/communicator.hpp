@@ -148,7 +148,7 @@ class Communicator {
   Status connect_network(const NetPlugin& plugin);
   Result<bool> is_proxy_wanted() const;
   Status open_net_path();
-  bool settle_network();
+  bool settle_network(Deadline limit);
   void leave_network();
   Window::Context window_context() const;
   RankRange machine_ranks() const;

@@ -5,6 +5,7 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <set>
@@ -36,6 +37,12 @@ class Coordinator::Loop {
   bool is_ending() const { return num_gone_.load(std::memory_order_relaxed) > 0 && !ended(); }
 
  private:
+  // A network, by its name, does not join a rank to this one any more.
+  struct Loss {
+    uint64_t comm_id;
+    uint32_t rank;
+    bool is_confirmed = false;  // by the rank
+  };
   struct Peer {
     Peer(Fd socket, std::string name, const JobSecret& secret)
         : channel(std::move(socket), std::move(name)), handshake(secret), accepted_ns(now_ns()) {}
@@ -47,13 +54,8 @@ class Coordinator::Loop {
     int rank = -1;
     bool refused = false;       // told so; stays until it hangs up or its handshake time is over
     bool left = false;          // said goodbye
-    size_t num_losses = 0;      // that it told of, and nobody has left since
+    std::deque<Loss> losses;    // that it told of, but of who has left; the newest last
     std::optional<Status> end;  // this connection is over, and why
-  };
-  struct Loss {
-    uint64_t comm_id;
-    uint32_t from, to;
-    auto operator<=>(const Loss&) const = default;
   };
   enum class RankState { kAbsent, kJoined, kLeft, kDied };
 
@@ -78,6 +80,7 @@ class Coordinator::Loop {
   void refuse(Peer& peer, const Status& status);
   Status take_exchange(Peer& peer, const Frame& frame);
   void take_abort(int rank, const std::string& reason);
+  Loss* find_loss(uint32_t teller, uint64_t comm_id, uint32_t rank);
   Status take_unreachable(Peer& peer, const Frame& frame);
   Status take_left_network(const Peer& peer, const Frame& frame);
   void rank_gone(Peer& peer);
@@ -101,7 +104,6 @@ class Coordinator::Loop {
   int first_rank_ = -1;  // who told num_ranks
   Status over_;          // once the job can't go on: aborted, or could not form
   ExchangeTable exchanges_;
-  std::set<Loss> losses_;               // that were told of
   std::set<uint64_t> broken_networks_;  // of which a loss was confirmed
   uint64_t heartbeat_due_ns_ = 0;
   uint64_t accept_again_ns_ = 0;  // no accept before: the process has no descriptor left

@@ -1,4 +1,7 @@
 // What the coordinator does with the frames of its ranks; coordinator_loop.cc brings them here.
+#include <algorithm>
+#include <utility>
+
 #include "base/log.hpp"
 #include "comm/coordinator_loop.hpp"
 
@@ -100,26 +103,37 @@ void Coordinator::Loop::take_abort(int rank, const std::string& reason) {
   send_to_all(FrameType::kAbort, Notice{uint32_t(rank), over_.code(), over_.message()}.encode());
 }
 
+Coordinator::Loop::Loss* Coordinator::Loop::find_loss(uint32_t teller, uint64_t comm_id, uint32_t rank) {
+  Peer* peer = peer_of_rank_[teller];
+  if (peer == nullptr) return nullptr;
+  const auto found = std::find_if(peer->losses.begin(), peer->losses.end(),
+                                  [&](const Loss& loss) { return loss.comm_id == comm_id && loss.rank == rank; });
+  return found == peer->losses.end() ? nullptr : &*found;
+}
+
 // The one that is not reached is asked first: who has left that network does not answer, and nobody has lost it. Once
-// it has confirmed a network's first loss, or told of the same one, all hear: whoever waits for somebody who waits for
-// one of the two need not do so for ever. A rank has only so many to tell of.
+// it has confirmed the loss, or told of the same one, both know for certain; and of a network's first all others hear,
+// since whoever waits for somebody who waits for one of the two need not do so for ever. A rank has only so many to tell of.
 Status Coordinator::Loop::take_unreachable(Peer& peer, const Frame& frame) {
   constexpr size_t kMaxPerRank = 16, kMaxBroken = 4096;
   SWITCHYARD_ASSIGN(const Unreachable told, Unreachable::parse(frame.payload, int(ranks_.size())));
   const uint32_t teller = uint32_t(peer.rank);
   if (told.from != teller && told.to != teller) return Status::remote("told of a loss between two others");
+  Loss* confirmed = find_loss(told.from == teller ? told.to : told.from, told.comm_id, teller);
   if (told.from == teller) {
-    if (peer.num_losses >= kMaxPerRank * ranks_.size()) return {};
-    if (!losses_.insert({told.comm_id, told.from, told.to}).second) return {};
-    ++peer.num_losses;
+    if (find_loss(teller, told.comm_id, told.to) != nullptr) return {};
+    if (peer.losses.size() >= kMaxPerRank * ranks_.size()) peer.losses.pop_front();
+    peer.losses.push_back({told.comm_id, told.to, confirmed != nullptr});
+    if (confirmed == nullptr) send_to_rank(int(told.to), FrameType::kUnreachable, make_payload(told.encode()));
   }
-  const bool is_confirmed = losses_.contains({told.comm_id, told.from == teller ? told.to : told.from, teller});
-  if (!is_confirmed) {
-    if (told.from == teller) send_to_rank(int(told.to), FrameType::kUnreachable, make_payload(told.encode()));
+  if (confirmed == nullptr || std::exchange(confirmed->is_confirmed, true)) return {};
+  // Of more networks than it remembers all are told more than once.
+  if (broken_networks_.contains(told.comm_id)) {
+    for (const uint32_t end : {told.from, told.to}) {
+      send_to_rank(int(end), FrameType::kUnreachable, make_payload(told.encode()));
+    }
     return {};
   }
-  // Of more than it remembers all are told more than once.
-  if (broken_networks_.contains(told.comm_id)) return {};
   if (broken_networks_.size() < kMaxBroken) broken_networks_.insert(told.comm_id);
   send_to_all(FrameType::kUnreachable, told.encode());
   return {};
@@ -129,11 +143,11 @@ Status Coordinator::Loop::take_left_network(const Peer& peer, const Frame& frame
   SWITCHYARD_ASSIGN(const Departure departure, Departure::parse(frame.payload, int(ranks_.size())));
   if (departure.rank != uint32_t(peer.rank)) return Status::remote("told that another rank leaves a network");
   // Nobody asks any more whether it was lost.
-  std::erase_if(losses_, [&](const Loss& loss) {
-    if (loss.comm_id != departure.comm_id || loss.to != departure.rank) return false;
-    if (Peer* teller = peer_of_rank_[loss.from]) --teller->num_losses;
-    return true;
-  });
+  for (const auto& teller : peers_) {
+    std::erase_if(teller->losses, [&](const Loss& loss) {
+      return loss.comm_id == departure.comm_id && loss.rank == departure.rank;
+    });
+  }
   send_to_all(FrameType::kLeftNetwork, departure.encode());
   return {};
 }

@@ -272,7 +272,15 @@ void ChecksumEndpoint::tell_taken(int source) {
 // Without the lock: who is in the middle of a post may hold it for long, and is let go by this.
 void ChecksumEndpoint::give_up(int peer, const std::string& why) {
   inner_->give_up(peer, why);
-  targets_[size_t(peer)].is_given_up.store(true, std::memory_order_relaxed);
+  Target& target = targets_[size_t(peer)];
+  if (target.has_left.load(std::memory_order_relaxed)) return;  // and has died since
+  {
+    const std::lock_guard lock(error_mutex_);
+    if (target.why_given_up.ok()) {
+      target.why_given_up = Status::remote(text("rank ", rank_, ": the network lost rank ", peer, ": ", why));
+    }
+  }
+  target.is_given_up.store(true, std::memory_order_release);  // pairs with the acquire in usable()
 }
 
 void ChecksumEndpoint::forget(int peer) {
@@ -309,8 +317,10 @@ Status ChecksumEndpoint::error() const {
 }
 
 Status ChecksumEndpoint::why_lost(int peer) const {
-  const Status own = own_error();
-  return own.ok() ? inner_->why_lost(peer) : own;
+  if (const Status own = own_error(); !own.ok()) return own;
+  if (const Status inner = inner_->why_lost(peer); !inner.ok()) return inner;
+  const std::lock_guard lock(error_mutex_);
+  return targets_[size_t(peer)].why_given_up;
 }
 
 }  // namespace switchyard

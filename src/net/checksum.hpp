@@ -86,7 +86,10 @@ class ChecksumEndpoint final : public NetEndpoint {
   bool progress() override;
   void catch_up() override;
   uint64_t bytes_in_flight() const override { return inner_->bytes_in_flight(); }
-  bool usable(int peer) const override { return !failed() && inner_->usable(peer); }
+  bool usable(int peer) const override {
+    // acquire; pairs with the release in give_up()
+    return !failed() && !targets_[size_t(peer)].is_given_up.load(std::memory_order_acquire) && inner_->usable(peer);
+  }
   void give_up(int peer, const std::string& why) override;
   void forget(int peer) override;
   void abort() override;
@@ -102,8 +105,9 @@ class ChecksumEndpoint final : public NetEndpoint {
   struct Target {
     uint64_t num_sent = 0;
     bool entry_waits = false;  // the last one: its payload went, but there was no room for it
-    // It takes no more, and nobody waits for that: what is posted to it goes nowhere.
-    std::atomic<bool> has_left{false}, is_given_up{false};
+    std::atomic<bool> has_left{false};     // what is posted to it goes nowhere
+    std::atomic<bool> is_given_up{false};  // what is posted to it fails
+    Status why_given_up{};                 // of error_mutex_
   };
 
   ChecksumEndpoint(std::unique_ptr<NetEndpoint> inner, Runtime& runtime, int rank, int num_ranks);

@@ -4,6 +4,7 @@
 #include "base/checked.hpp"
 #include "base/clock.hpp"
 #include "base/failpoint.hpp"
+#include "base/guarded.hpp"
 #include "base/log.hpp"
 #include "net/ofi_endpoint.hpp"
 #include "platform/host/wait.hpp"
@@ -33,7 +34,10 @@ bool OfiEndpoint::poll() {
   if (links_) look_at_links();  // whoever waits for room comes by here, too
   write_off_gone();
   bool any = false;
-  for (size_t rail = 0; rail < rails_.size(); ++rail) any |= poll(rail);
+  for (size_t rail = 0; rail < rails_.size(); ++rail) {
+    const Status polled = guarded([&] { any |= poll(rail); });
+    if (!polled.ok()) fail(polled);  // without memory to take them in, completions are missing for good
+  }
   return any;
 }
 
@@ -119,9 +123,10 @@ void OfiEndpoint::arrived(uint32_t rank, uint32_t sequence, const Signal& signal
   if (is_peer && peers_[rank].misses_writes) return;
   // Where the network keeps their order, writes come by their numbers: what is missing now was lost.
   if (is_peer && delivery_ == 0 && sequence != peers_[rank].incoming.next()) {
+    lose(int(rank), text("its write ", sequence, " came where ", peers_[rank].incoming.next(),
+                         " was due: its connection ended, was made anew, and what was on its way is lost"));
     peers_[rank].misses_writes = true;
-    return lose(int(rank), text("its write ", sequence, " came where ", peers_[rank].incoming.next(),
-                                " was due: its connection ended, was made anew, and what was on its way is lost"));
+    return;
   }
   if (!is_peer || !peers_[rank].incoming.arrive(sequence, signal, apply)) {
     fail(Status::remote(text("rank ", rank_, ": write ", sequence, " of rank ", rank, " came twice, or was never due")));

@@ -160,7 +160,7 @@ class OfiEndpoint final : public NetEndpoint {
   NetPost send_signal(const NetPut& put);
   uint32_t word_of(const NetPut& put) const;
   NetPost posted(int64_t result, Operation* operation, const char* what);
-  bool has_room(Peer& peer);
+  bool has_room(Peer& peer, uint64_t num_writes = 1);
   // Of what is in no registered region. Only where it would have to be: of what is injected, libfabric 1.17's rxm loses the context, and
   // crashes when such an operation ends with its connection.
   uint64_t inject_flag(size_t rail) const { return rails_[rail].fabric.needs(FI_MR_LOCAL) ? FI_INJECT : 0; }
@@ -184,14 +184,23 @@ class OfiEndpoint final : public NetEndpoint {
   void end(Operation* operation) {
     Peer& peer = peers_[size_t(operation->peer)];
     if (operation->sequence) peer.outgoing.delivered(*operation->sequence);
-    if (operation->is_upkeep) return give_back(operation);
-    --peer.num_in_flight;
-    peer.bytes_in_flight -= operation->num_bytes;
-    if (!peer.is_written_off) {
-      --num_in_flight_;
-      add_bytes_in_flight(-operation->num_bytes);
-    }
+    if (!operation->is_upkeep) count_ended(peer, operation->num_bytes);
     give_back(operation);
+  }
+  // Who was written off may be so in the middle of a post: what goes out after that counts no more, either.
+  void count_in_flight(Peer& peer, uint64_t num_bytes) {
+    ++peer.num_in_flight;
+    peer.bytes_in_flight += num_bytes;
+    if (peer.is_written_off) return;
+    ++num_in_flight_;
+    add_bytes_in_flight(num_bytes);
+  }
+  void count_ended(Peer& peer, uint64_t num_bytes) {
+    --peer.num_in_flight;
+    peer.bytes_in_flight -= num_bytes;
+    if (peer.is_written_off) return;
+    --num_in_flight_;
+    add_bytes_in_flight(-num_bytes);
   }
   void add_bytes_in_flight(uint64_t num_bytes) {
     bytes_in_flight_.store(bytes_in_flight_.load(std::memory_order_relaxed) + num_bytes, std::memory_order_relaxed);

@@ -45,15 +45,13 @@ NetPost OfiEndpoint::posted(int64_t result, Operation* operation, const char* wh
   if (result == 0) {
     Peer& peer = peers_[size_t(operation->peer)];
     if (operation->sequence) peer.outgoing.posted();
-    has_way(operation->peer, operation->rail);
     ++num_posted_;
-    if (operation->is_upkeep) return NetPost::kPosted;
-    ++peer.num_in_flight;
-    peer.bytes_in_flight += operation->num_bytes;
-    ++num_in_flight_;
-    peer.has_undelivered = peer.needs_probe = delivery_ == 0;
-    add_bytes_in_flight(operation->num_bytes);
-    rails_[operation->rail].num_bytes_given += operation->num_bytes;
+    if (!operation->is_upkeep) {
+      count_in_flight(peer, operation->num_bytes);
+      peer.has_undelivered = peer.needs_probe = delivery_ == 0;
+      rails_[operation->rail].num_bytes_given += operation->num_bytes;
+    }
+    has_way(operation->peer, operation->rail);
     return NetPost::kPosted;
   }
   const int peer = operation->peer;
@@ -68,10 +66,14 @@ NetPost OfiEndpoint::posted(int64_t result, Operation* operation, const char* wh
   return NetPost::kFailed;
 }
 
-bool OfiEndpoint::has_room(Peer& peer) {
-  if (peer.outgoing.has_room()) return true;
+// Of writes that belong together none is posted before there is room for all: who holds the lock to wait for the rest
+// holds up everybody. More than there can be room for have to.
+bool OfiEndpoint::has_room(Peer& peer, uint64_t num_writes) {
+  const auto num_wanted = uint32_t(std::min<uint64_t>(num_writes, kSequenceSpan));
+  if (peer.outgoing.has_room(num_wanted)) return true;
+  (void)SWITCHYARD_FAILPOINT("net.window_full");  // not for tests/faults, where there is always room
   poll();
-  return peer.outgoing.has_room();
+  return peer.outgoing.has_room(num_wanted);
 }
 
 size_t OfiEndpoint::put_chain(std::span<const NetPut> puts, NetPost& result) {
@@ -152,8 +154,10 @@ NetPost OfiEndpoint::put_from(const NetPut& put, const Source& source, bool is_c
   if (has_left(put.peer)) return goes_nowhere();
   const bool bare = put.num_bytes == 0;
   const Region& to = *find(bare ? kSinkRegion : put.to_region);
-  if (!has_room(peer)) return NetPost::kBusy;
   const bool fits = put.signal_value == 0 || word_of(put) != kNoWord;
+  const uint64_t most = piece_bytes(put.num_bytes);
+  const uint64_t num_pieces = std::max<uint64_t>(1, div_up(put.num_bytes, most));
+  if (!has_room(peer, bare ? 1 : num_pieces + !fits)) return NetPost::kBusy;
   const auto is_refused = [&](NetPost sent) { return sent == NetPost::kFailed && has_left(put.peer); };
   if (bare && !fits) {
     const NetPost sent = send_signal(put);
@@ -161,8 +165,7 @@ NetPost OfiEndpoint::put_from(const NetPut& put, const Source& source, bool is_c
   }
   // The signal goes with the last piece, or as a message that has the next number, which says nothing about the source;
   // once a piece is posted the others must be, too.
-  const uint64_t most = piece_bytes(put.num_bytes);
-  Countdown* const countdown = begin_countdown(put, std::max<uint64_t>(1, div_up(put.num_bytes, most)));
+  Countdown* const countdown = begin_countdown(put, num_pieces);
   uint64_t offset = 0;
   NetPost result = NetPost::kBusy;
   const auto post_next = [&] {
@@ -178,6 +181,7 @@ NetPost OfiEndpoint::put_from(const NetPut& put, const Source& source, bool is_c
     if (countdown != nullptr) free_countdowns_.push_back(countdown);
     return is_refused(result) ? goes_nowhere() : result;
   }
+  if (offset == put.num_bytes && fits) return NetPost::kPosted;
   const auto finish = [&] {
     while (offset < put.num_bytes) {
       result = has_room(peer) ? post_next() : NetPost::kBusy;
@@ -271,7 +275,7 @@ NetPost OfiEndpoint::get(int peer_rank, uint32_t from_region, uint64_t from_offs
                          uint64_t to_offset, uint64_t num_bytes) {
   const std::lock_guard lock(mutex_);
   if (failed_.load(std::memory_order_relaxed)) return NetPost::kFailed;
-  if (peer_rank < 0 || size_t(peer_rank) >= peers_.size() || !usable(peer_rank)) return NetPost::kFailed;
+  if (peer_rank < 0 || size_t(peer_rank) >= peers_.size() || !usable(peer_rank) || has_left(peer_rank)) return NetPost::kFailed;
   const Region* from = find(from_region);
   const Region* to = find(to_region);
   if (from == nullptr || to == nullptr || !range_fits(to_offset, num_bytes, to->num_bytes)) return NetPost::kFailed;

@@ -100,9 +100,12 @@ NetPost Proxy::step(Lane& lane) {
     lane.has_put = true;
   }
   const uint64_t ticket = lane.next;
-  const NetPost result = post(lane);
+  const auto is_usable = [&] { return lane.put.peer < num_ranks_ && endpoint_.usable(lane.put.peer); };
+  NetPost result = post(lane);
+  // Who was lost just then may have been heard to leave since: what is for that one goes nowhere, and fails nobody.
+  if (result == NetPost::kFailed && lane.next == ticket && is_usable()) result = post(lane);
   if (lane.next == ticket) {
-    const bool dropped = result == NetPost::kFailed && lane.put.peer < num_ranks_ && !endpoint_.usable(lane.put.peer);
+    const bool dropped = result == NetPost::kFailed && lane.put.peer < num_ranks_ && !is_usable();
     if (!dropped) return result;
     ++lane.next;
   }

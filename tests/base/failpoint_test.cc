@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/clock.hpp"
+#include "platform/host/wait.hpp"
 
 namespace switchyard {
 namespace {
@@ -141,6 +142,20 @@ TEST_F(FailpointTest, DelayHoldsTheThreadForAtLeastThatLong) {
   const uint64_t begin_ns = now_ns();
   EXPECT_FALSE(reach_here());
   EXPECT_GE(now_ns() - begin_ns, 30 * kMillisecond);
+}
+
+TEST_F(FailpointTest, ADelayEndsWhenItIsTakenBackAndHitsTellThatItHasBegun) {
+  EXPECT_EQ(failpoint_hits("test.here"), 0u);
+  ASSERT_TRUE(set_failpoint("test.here", "delay:60000@2").ok());
+  EXPECT_FALSE(reach_here());
+  EXPECT_EQ(failpoint_hits("test.here"), 1u);
+  const uint64_t begin_ns = now_ns();
+  std::thread held([] { EXPECT_FALSE(reach_here()); });
+  EXPECT_EQ(wait_until([] { return failpoint_hits("test.here") == 2; }, Deadline::after_ns(20 * kSecond)), WaitResult::kReady);
+  ASSERT_TRUE(set_failpoint("test.here", "off").ok());
+  held.join();
+  EXPECT_LT(now_ns() - begin_ns, 40 * kSecond);
+  EXPECT_EQ(failpoint_hits("test.here"), 0u);
 }
 
 TEST_F(FailpointTest, MalformedActionsAreRefusedWithTheAllowedForms) {

@@ -207,60 +207,113 @@ TEST(Bootstrap, RefusesImpossibleRanksAndBadIds) {
   EXPECT_EQ(Bootstrap::connect(UniqueId{}, 0, 1, in_seconds(1)).status().code(), Code::kInvalidArgument);
 }
 
+// What one rank has heard of networks.
+class NetworkNews {
+ public:
+  explicit NetworkNews(Bootstrap& bootstrap) : bootstrap_(bootstrap) {
+    bootstrap_.set_event_handler([this](const BootstrapEvent& event) {
+      const std::lock_guard lock(mutex_);
+      if (event.concerns_network()) events_.push_back(event);
+    });
+    meet();  // events of networks are not kept for who looks later
+  }
+  ~NetworkNews() { bootstrap_.set_event_handler(nullptr); }
+  void meet() {
+    EXPECT_TRUE(bootstrap_.barrier(1, world(bootstrap_.num_ranks()), in_seconds(30)).ok()) << "all goes on";
+  }
+  std::vector<BootstrapEvent> events() const {
+    const std::lock_guard lock(mutex_);
+    return events_;
+  }
+  size_t size() const { return events().size(); }
+  bool await(size_t num_events) const {
+    return eventually([&] { return size() == num_events; });
+  }
+
+ private:
+  Bootstrap& bootstrap_;
+  mutable std::mutex mutex_;
+  std::vector<BootstrapEvent> events_;
+};
+
 // Rank 0 says that a network does not reach rank 2.
 TEST(Bootstrap, EverybodyHearsOfTheFirstLossOfANetworkOnceTheOtherEndHasConfirmedIt) {
   const auto coordinator = start_coordinator();
   run_ranks(coordinator->id(), 3, [](Bootstrap& bootstrap) {
-    std::mutex mutex;
-    std::vector<BootstrapEvent> events;
-    const auto num_events = [&] {
-      const std::lock_guard lock(mutex);
-      return events.size();
-    };
-    bootstrap.set_event_handler([&](const BootstrapEvent& event) {
-      const std::lock_guard lock(mutex);
-      if (event.concerns_network()) events.push_back(event);
-    });
-    const auto meet = [&] { EXPECT_TRUE(bootstrap.barrier(1, world(3), in_seconds(30)).ok()) << "all goes on"; };
-    meet();  // events of networks are not kept for who looks later
+    NetworkNews news(bootstrap);
     if (bootstrap.rank() == 1) bootstrap.confirm_unreachable(77, 0, "what nobody has told of");
     if (bootstrap.rank() == 0) {
       for (int i = 0; i < 1000; ++i) bootstrap.tell_unreachable(77, 2, "connection reset");
     }
     if (bootstrap.rank() == 2) {
-      ASSERT_TRUE(eventually([&] { return num_events() == 1; }));
+      ASSERT_TRUE(news.await(1));
     }
-    meet();
-    EXPECT_EQ(num_events(), bootstrap.rank() == 2 ? 1u : 0u) << "who has left does not confirm, and nobody hears";
-    meet();
-    if (bootstrap.rank() == 2) bootstrap.confirm_unreachable(77, 0, events[0].message);
-    EXPECT_TRUE(eventually([&] { return num_events() == (bootstrap.rank() == 2 ? 2u : 1u); }));
-    for (const BootstrapEvent& event : events) {
+    news.meet();
+    EXPECT_EQ(news.size(), bootstrap.rank() == 2 ? 1u : 0u) << "who has left does not confirm, and nobody hears";
+    news.meet();
+    if (bootstrap.rank() == 2) bootstrap.confirm_unreachable(77, 0, "connection reset");
+    EXPECT_TRUE(news.await(bootstrap.rank() == 2 ? 2 : 1));
+    for (const BootstrapEvent& event : news.events()) {
       EXPECT_EQ(event.kind, BootstrapEvent::Kind::kUnreachable);
       EXPECT_EQ(event.rank, 0);
       EXPECT_EQ(event.peer, 2);
       EXPECT_EQ(event.comm_id, 77u);
       EXPECT_EQ(event.message, "connection reset");
     }
-    meet();
-    if (bootstrap.rank() == 2) bootstrap.confirm_unreachable(77, 1, "another of that network");
+    news.meet();
+    if (bootstrap.rank() == 2) bootstrap.confirm_unreachable(77, 0, "once more");
+    if (bootstrap.rank() == 2) bootstrap.confirm_unreachable(77, 1, "what nobody has told of");
     if (bootstrap.rank() == 0) bootstrap.tell_unreachable(77, 0, "itself");
-    meet();
-    EXPECT_EQ(num_events(), bootstrap.rank() == 2 ? 2u : 1u);
-    meet();
+    news.meet();
+    EXPECT_EQ(news.size(), bootstrap.rank() == 2 ? 2u : 1u);
+  });
+}
+
+TEST(Bootstrap, WhoTellsOfTheSameLossConfirmsIt) {
+  const auto coordinator = start_coordinator();
+  run_ranks(coordinator->id(), 3, [](Bootstrap& bootstrap) {
+    NetworkNews news(bootstrap);
     if (bootstrap.rank() == 0) bootstrap.tell_unreachable(79, 1, "seen at both ends");
     if (bootstrap.rank() == 1) bootstrap.tell_unreachable(79, 0, "seen at both ends");
-    meet();
-    EXPECT_EQ(events.back().comm_id, 79u) << "who tells of the same loss confirms it";
-    events.clear();
-    meet();
+    ASSERT_TRUE(eventually([&] { return news.size() > 0; }));
+    news.meet();
+    EXPECT_EQ(news.events().back().comm_id, 79u);
+  });
+}
+
+// All have heard that something is lost; of what is lost later only the two whom it joins need know, and both do.
+TEST(Bootstrap, OfLaterLossesOfANetworkBothEndsHear) {
+  const auto coordinator = start_coordinator();
+  run_ranks(coordinator->id(), 4, [](Bootstrap& bootstrap) {
+    NetworkNews news(bootstrap);
+    const int rank = bootstrap.rank();
+    const auto lose = [&](int from, int to) {
+      const size_t before = news.size();
+      news.meet();
+      if (rank == from) bootstrap.tell_unreachable(77, to, "connection reset");
+      if (rank == to) {
+        EXPECT_TRUE(news.await(before + 1)) << "is asked";
+        bootstrap.confirm_unreachable(77, from, "connection reset");
+      }
+      news.meet();
+      return news.size() - before;
+    };
+    EXPECT_EQ(lose(0, 1), rank == 1 ? 2u : 1u);
+    EXPECT_EQ(lose(2, 3), rank == 3 ? 2u : rank == 2 ? 1u : 0u);
+    EXPECT_EQ(lose(0, 3), rank == 3 ? 2u : rank == 0 ? 1u : 0u);
+  });
+}
+
+TEST(Bootstrap, EverybodyHearsWhoLeavesANetwork) {
+  const auto coordinator = start_coordinator();
+  run_ranks(coordinator->id(), 3, [](Bootstrap& bootstrap) {
+    NetworkNews news(bootstrap);
     if (bootstrap.rank() == 1) bootstrap.tell_left_network(78);
-    ASSERT_TRUE(eventually([&] { return num_events() == 1; }));
-    EXPECT_EQ(events.back().kind, BootstrapEvent::Kind::kLeftNetwork);
-    EXPECT_EQ(events.back().rank, 1);
-    EXPECT_EQ(events.back().comm_id, 78u);
-    meet();
-    bootstrap.set_event_handler(nullptr);
+    ASSERT_TRUE(news.await(1));
+    EXPECT_EQ(news.events()[0].kind, BootstrapEvent::Kind::kLeftNetwork);
+    EXPECT_EQ(news.events()[0].rank, 1);
+    EXPECT_EQ(news.events()[0].comm_id, 78u);
+    news.meet();
   });
 }
 

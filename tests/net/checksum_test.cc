@@ -125,6 +125,25 @@ TEST(Checksum, AFullLedgerIsNotWaitedForWhereThePeerIsGone) {
   EXPECT_EQ(num_reusable, 2u);
 }
 
+// Whatever the network below makes of it.
+TEST(Checksum, WhoIsGivenUpIsNotUsableAndItIsSaidWhy) {
+  Pair pair;
+  EXPECT_TRUE(pair.net[0]->usable(1));
+  EXPECT_TRUE(pair.net[0]->why_lost(1).ok());
+  pair.net[0]->give_up(1, "its process died");
+  EXPECT_FALSE(pair.net[0]->usable(1));
+  EXPECT_EQ(pair.net[0]->why_lost(1).message(), "rank 0: the network lost rank 1: its process died");
+  EXPECT_EQ(pair.net[0]->put(pair.put_of(0, 16, 1)), NetPost::kFailed);
+}
+
+TEST(Checksum, WhoHasLeftAndDiesThenHasOnlyLeft) {
+  Pair pair;
+  pair.net[0]->forget(1);
+  pair.net[0]->give_up(1, "its process died");
+  EXPECT_TRUE(pair.net[0]->usable(1));
+  EXPECT_EQ(pair.net[0]->put(pair.put_of(0, 16, 1)), NetPost::kPosted);
+}
+
 // Between a payload and its entry, before either, and when entries are returned.
 TEST(Checksum, NothingIsLostOrDoneTwiceWhenTheNetworkHasNoRoom) {
   constexpr uint64_t kNumPuts = 5000;

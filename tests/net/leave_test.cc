@@ -112,6 +112,8 @@ TEST_P(Leave, WhoWasLostBeforeItWasHeardToLeaveHasOnlyLeft) {
     for (int i = 0; i < 1000; ++i) ASSERT_EQ(self.net.put(self.put_of(0, 0, 64, 1)), NetPost::kPosted) << i;
     EXPECT_EQ(self.flush(), NetPost::kPosted);
     EXPECT_TRUE(self.net.why_lost(1).ok());
+    EXPECT_EQ(self.net.get(1, self.data_id, 0, self.data_id, 0, 64), NetPost::kFailed) << "nothing comes from there";
+    EXPECT_EQ(self.flush(), NetPost::kPosted);
   });
 }
 

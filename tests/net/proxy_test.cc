@@ -287,6 +287,14 @@ TEST_F(ProxyTest, WhatGoesToALostPeerIsDroppedAndOthersGoOn) {
   EXPECT_EQ(posted[0].put.peer, 2);
 }
 
+// It was lost when the proxy posted, and is heard to have only left.
+TEST_F(ProxyTest, WhatAPeerThatIsUsableAgainDidNotTakeIsPostedOnceMore) {
+  network_.num_to_refuse_ = 1;
+  ASSERT_TRUE(net_put(p_, path_, 0, put_of(1, 8)));
+  ASSERT_TRUE(net_put(p_, path_, 0, put_of(2, 8)));
+  EXPECT_EQ(drained().size(), 2u);
+}
+
 TEST_F(ProxyTest, AnOperationThatCannotBeFailsItsRing) {
   network_.refused_region_ = 9;
   ASSERT_TRUE(net_put(p_, path_, 0, put_of(1, 8)));
