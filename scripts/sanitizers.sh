@@ -22,7 +22,7 @@ areas="oracle;coll;ep;capi;comm;net;device;platform"
 
 programs() {
   if [[ $1 == tsan ]]; then
-    echo ll_tsan_test ll_interleave_test ht_tsan_test ht_interleave_test net_proxy_test net_endpoint_test net_reconnect_test net_leave_test device_test coll_test coll_pairs_test
+    echo ll_tsan_test ll_interleave_test ht_tsan_test ht_interleave_test net_proxy_test net_progress_test net_endpoint_test net_reconnect_test net_leave_test device_test coll_test coll_pairs_test
   elif [[ -n ${SWITCHYARD_SANITIZE_ALL:-} ]]; then
     echo "${asan_sets[*]} ll_random_test ll_matrix_test ht_random_test ht_matrix_test"
   else
@@ -57,6 +57,8 @@ case ${1:-} in
         fi
         unset SWITCHYARD_TEST_NODES SWITCHYARD_NET
       fi
+      # Once more with progress threads that share the rings.
+      [[ $program != device_test ]] || SWITCHYARD_PROGRESS_THREADS=3 "build-$2/bin/$program" --gtest_filter='*proxy*'
       # Once more over two rails.
       [[ $program != net_endpoint_test ]] || SWITCHYARD_INTERFACE=lo,lo "build-$2/bin/$program" --gtest_filter='*/ofi'
     done

@@ -47,8 +47,7 @@ Result<std::unique_ptr<Health>> Health::create(Runtime& runtime, int num_ranks, 
 
 Health::~Health() {
   if (watcher_.joinable()) {
-    const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = write(stop_.get(), &one, sizeof(one));
+    eventfd_write(stop_.get(), 1);
     watcher_.join();
   }
   if (words_ == nullptr) return;

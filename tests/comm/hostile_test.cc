@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -15,9 +14,12 @@
 
 #include "boot_support.hpp"
 #include "comm/handshake.hpp"
+#include "support/port_scanner.hpp"
 
 namespace switchyard::test {
 namespace {
+
+using switchyard::testing::PortScanner;
 
 void send_anyway(const Fd& fd, std::span<const std::byte> bytes) {
   (void)send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);  // it may be dropped already
@@ -242,54 +244,15 @@ TEST(HostileBootstrap, FormsBehindAThousandStrangersInLessThanAMebibyte) {
               int(took_ns / kMillisecond), kStrangers, peak_kib - before_kib);
 }
 
-// Runs scans of whatever port is current, one after the other.
-class Scanner {
- public:
-  Scanner() : thread_([this] { run(); }) {}
-  ~Scanner() {
-    stop_.store(true, std::memory_order_relaxed);
-    thread_.join();
-  }
-  void aim_at(uint16_t port) { port_.store(port, std::memory_order_relaxed); }
-  static bool installed() { return scan(0) == 0; }
-
- private:
-  // The exit code of nmap; -1: there is none. Port 0: only its version.
-  static int scan(uint16_t port) {
-    const std::string ports = text("-p", port);
-    const char* scan_arguments[] = {"nmap", "-sT", "-n", "-Pn", ports.c_str(), "127.0.0.1", nullptr};
-    const char* version_arguments[] = {"nmap", "--version", nullptr};
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_addopen(&actions, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
-    pid_t pid = -1;
-    // posix_spawn() does not change the words; its argument has no const flavour.
-    const int error = posix_spawnp(&pid, "nmap", &actions, nullptr,
-                                   const_cast<char**>(port == 0 ? version_arguments : scan_arguments), environ);
-    posix_spawn_file_actions_destroy(&actions);
-    int status = 0;
-    if (error != 0 || waitpid(pid, &status, 0) != pid || !WIFEXITED(status)) return -1;
-    return WEXITSTATUS(status);
-  }
-  void run() {
-    while (!stop_.load(std::memory_order_relaxed)) {
-      if (const uint16_t port = port_.load(std::memory_order_relaxed); port != 0) scan(port);
-      else std::this_thread::yield();
-    }
-  }
-  std::atomic<uint16_t> port_{0};
-  std::atomic<bool> stop_{false};
-  std::thread thread_;
-};
-
 TEST(HostileBootstrap, AHundredOfAHundredStartUpsFormWhileNmapScans) {
-  if (!Scanner::installed()) GTEST_SKIP() << "nmap is not installed (scripts/setup.sh installs it)";
+  if (!PortScanner::installed()) GTEST_SKIP() << "nmap is not installed (scripts/setup.sh installs it)";
   constexpr int kStartUps = 100;
-  Scanner scanner;
+  std::atomic<uint16_t> port{0};
+  const PortScanner scanner([&] { return std::set<uint16_t>{port.load(std::memory_order_relaxed)}; });
   int num_formed = 0;
   for (int i = 0; i < kStartUps; i++) {
     const auto coordinator = start_coordinator();
-    scanner.aim_at(coordinator->id().endpoint().port);
+    port.store(coordinator->id().endpoint().port, std::memory_order_relaxed);
     std::atomic<int> num_joined{0};
     const auto join = [&](int rank) {
       const auto bootstrap = Bootstrap::connect(coordinator->id(), rank, 2, in_seconds(30));

@@ -7,13 +7,15 @@
 
 namespace switchyard::testing {
 
+std::unique_ptr<Scene> make_scene(uint64_t seed, const LifeOptions& options) {
+  constexpr decltype(&make_ll_scene) kMake[] = {make_ll_scene, make_ht_scene, make_coll_scene};  // as Algorithm
+  return kMake[size_t(options.algorithm)](seed, options);
+}
+
 // ---- Life ----
 
 Life::Life(const LifeOptions& options, const UniqueId& id, int rank) : options_(options), id_(id), rank_(rank) {
-  constexpr decltype(&make_ll_scene) kMake[] = {make_ll_scene, make_ht_scene, make_coll_scene};  // as Algorithm
-  for (int scene = 0; scene < kNumScenes; ++scene) {
-    scenes_.push_back(kMake[size_t(options.algorithm)](uint64_t(scene), options));
-  }
+  for (int scene = 0; scene < kNumScenes; ++scene) scenes_.push_back(make_scene(uint64_t(scene), options));
 }
 
 Status Life::connect() {

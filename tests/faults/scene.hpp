@@ -40,6 +40,7 @@ class Scene {
 };
 
 // Scenes of different seeds differ in all they send.
+std::unique_ptr<Scene> make_scene(uint64_t seed, const LifeOptions& options);  // of the options' algorithm
 std::unique_ptr<Scene> make_ll_scene(uint64_t seed, const LifeOptions& options);
 std::unique_ptr<Scene> make_ht_scene(uint64_t seed, const LifeOptions& options);
 std::unique_ptr<Scene> make_coll_scene(uint64_t seed, const LifeOptions& options);

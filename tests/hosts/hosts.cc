@@ -56,7 +56,9 @@ std::vector<std::string> Hosts::enter(const Fd& name_space) {
   return words;
 }
 
-Status Hosts::run(const Fd& name_space, const std::string& command) {
+Status Hosts::run(const Fd& name_space, const std::string& command) { return ask(name_space, command).status(); }
+
+Result<std::string> Hosts::ask(const Fd& name_space, const std::string& command) {
   std::vector<std::string> words = enter(name_space);
   std::istringstream rest(command);
   for (std::string word; rest >> word;) words.push_back(word);
@@ -64,15 +66,17 @@ Status Hosts::run(const Fd& name_space, const std::string& command) {
   program.environment.insert(program.environment.begin(), text("PATH=", kPath));
   SWITCHYARD_ASSIGN(tools::ChildProcess process, tools::ChildProcess::start(program));
   const Deadline deadline = Deadline::after_ns(10 * kSecond);
-  std::string printed;
+  const auto drain = [](const Fd& pipe, std::string& into) {
+    char bytes[1024];
+    for (ssize_t num_read; (num_read = read(pipe.get(), bytes, sizeof(bytes))) > 0;) into.append(bytes, size_t(num_read));
+  };
+  std::string printed, complaints;
   for (;;) {
     const auto exit = process.try_reap();
-    char bytes[1024];
-    for (ssize_t num_read; (num_read = read(process.standard_error().get(), bytes, sizeof(bytes))) > 0;) {
-      printed.append(bytes, size_t(num_read));
-    }
-    if (exit && !exit->failed()) return {};
-    if (exit) return Status(Code::kSystemError, text("'", command, "' ", exit->reason, ": ", printed));
+    drain(process.standard_output(), printed);
+    drain(process.standard_error(), complaints);
+    if (exit && !exit->failed()) return printed;
+    if (exit) return Status(Code::kSystemError, text("'", command, "' ", exit->reason, ": ", complaints));
     if (deadline.expired()) return Status(Code::kSystemError, text("'", command, "' does not end"));
     poll(nullptr, 0, 1);
   }
@@ -110,6 +114,15 @@ Status Hosts::set_link(int host, End end, bool up, int network) const {
 Status Hosts::lose_packets(int host, int per_mille) const {
   return run(hosts_[size_t(host)], text("iptables -w -A INPUT -i eth0 -m statistic --mode random --probability ",
                                         double(per_mille) / 1000, " -j DROP"));
+}
+
+Result<uint64_t> Hosts::num_lost_packets(int host) const {
+  // The policy, then the one rule: `-A INPUT ... -c PACKETS BYTES -j DROP`.
+  SWITCHYARD_ASSIGN(const std::string rules, ask(hosts_[size_t(host)], "iptables -w -v -S INPUT"));
+  const std::string before_count = " -c ";
+  const size_t rule = rules.find("-A INPUT"), count = rules.find(before_count, rule);
+  if (rule == std::string::npos || count == std::string::npos) return Status::internal("no rule drops packets: " + rules);
+  return uint64_t(std::strtoull(rules.c_str() + count + before_count.size(), nullptr, 10));
 }
 
 Status Hosts::limit_rate(int host, int mbit, int network) const {

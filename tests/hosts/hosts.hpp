@@ -33,6 +33,8 @@ class Hosts {
   Status set_link(int host, End end, bool up, int network = 0) const;
   // Of what arrives, so many packets of a thousand are dropped.
   Status lose_packets(int host, int per_mille) const;
+  // Since then.
+  Result<uint64_t> num_lost_packets(int host) const;
   // Of what leaves.
   Status limit_rate(int host, int mbit, int network = 0) const;
 
@@ -40,6 +42,8 @@ class Hosts {
   Hosts() = default;
   static std::vector<std::string> enter(const Fd& name_space);
   static Status run(const Fd& name_space, const std::string& command);
+  // What it prints.
+  static Result<std::string> ask(const Fd& name_space, const std::string& command);
 
   Fd switch_;
   std::vector<Fd> hosts_;

@@ -15,8 +15,8 @@
 namespace switchyard::testing {
 namespace {
 
-// Of SWITCHYARD_HEARTBEAT_MS's default. A second more: what is measured ends when this process has heard of it.
-constexpr uint64_t kPromiseNs = 3 * kSecond + kSecond;
+// Of SWITCHYARD_HEARTBEAT_MS's default. A little more: what is measured ends when this process has heard of it.
+constexpr uint64_t kPromiseNs = 3 * kSecond + kSecond / 4;
 constexpr int kNumRoundsPerCheck = 4;
 constexpr int kFirstRounds = 9;  // when all connections are made and used
 
@@ -86,6 +86,22 @@ std::string stream_of_puts(const RankProcess& self) {
   print_traffic();
   const Status met = net.comm.barrier();
   return met.ok() ? "" : met.to_string();
+}
+
+// One large put, and a barrier, after which it is there however slow the cable is.
+std::string put_and_meet(const RankProcess& self) {
+  constexpr uint64_t kBytes = 6u << 20;
+  Life life(LifeOptions::from_arguments(self.arguments), self.id, self.rank);
+  if (const Status connected = life.connect(); !connected.ok()) return connected.to_string();
+  NetRank net(*life.comm(), 2 * kBytes);
+  std::fill_n(net.data(), 2 * kBytes, uint8_t(1 + self.rank));
+  if (const Status met = net.comm.barrier(); !met.ok()) return met.to_string();
+  const uint64_t begin_ns = now_ns();
+  if (self.rank == 0 && net.put(net.put_of(kBytes, 0, kBytes)) != NetPost::kPosted) return net.net.error().to_string();
+  if (const Status met = net.comm.barrier(); !met.ok()) return met.to_string();
+  printf("met after %.1f s\n", double(now_ns() - begin_ns) / kSecond);
+  const auto num_right = std::count(net.data() + kBytes, net.data() + 2 * kBytes, uint8_t(1));
+  return uint64_t(num_right) == kBytes ? "" : text(num_right, " bytes are right");
 }
 
 // One large put after another; rank 0 writes over its bytes as soon as the counter says that it may.
@@ -283,6 +299,11 @@ TEST_P(HostsLossTest, LostPacketsAreNoDeath) {
     EXPECT_TRUE(all) << outputs();
   }
   for (int rank = 0; rank < ranks_->size(); ++rank) EXPECT_EQ(all, news(rank).empty()) << outputs();
+  for (int host = 0; host < hosts_->size(); ++host) {
+    const auto num_lost = hosts_->num_lost_packets(host);
+    ASSERT_TRUE(num_lost.ok()) << num_lost.status().to_string();
+    EXPECT_GT(num_lost.value(), 0u) << "host " << host << " had it easy";
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(All, HostsLossTest, ::testing::Values(Loss{1, false}, Loss{10, false}, Loss{10, true}, Loss{50, false}));
@@ -302,6 +323,12 @@ TEST_P(HostsRateTest, ASlowNetworkIsNoDeath) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, HostsRateTest, ::testing::Values(Loss{10, false}, Loss{100, true}));
+
+TEST_F(HostsTest, ABarrierWaitsForWhatASlowNetworkBrings) {
+  start({.body = "put_and_meet", .mbit = {10}});
+  EXPECT_EQ(ranks_->wait(Deadline::after_ns(60 * kSecond)), "") << outputs();
+  for (int rank = 0; rank < 2; ++rank) EXPECT_GT(number_after(rank, "met after "), 3.5) << "the cable was not that slow";
+}
 
 // ---- the end of a cable, and of a process ----
 
@@ -458,5 +485,6 @@ int main(int argc, char** argv) {
   return process_ranks_main(argc, argv, {{"round_trips", round_trips},
                                          {"stream_of_puts", stream_of_puts},
                                          {"put_and_reuse", put_and_reuse},
+                                         {"put_and_meet", put_and_meet},
                                          {"wait_for_the_last", wait_for_the_last}});
 }

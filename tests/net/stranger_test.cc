@@ -12,6 +12,7 @@
 #include "net/net_rank.hpp"
 #include "net/ofi_wire.hpp"
 #include "net/sockets.hpp"
+#include "support/port_scanner.hpp"
 
 namespace switchyard::testing {
 namespace {
@@ -149,6 +150,33 @@ TEST(Stranger, MemoryIsNotFoundByTryingSmallNumbers) {
     }
     EXPECT_EQ(stranger.word(), 0x0123456789abcdef);
   });
+}
+
+// Of the coordinator and of libfabric, from the moment that they are there.
+TEST(Stranger, AHundredOfAHundredJobsFormAndWorkWhileNmapScansAllTheirPorts) {
+  if (!PortScanner::installed()) GTEST_SKIP() << "nmap is not installed (scripts/setup.sh installs it)";
+  const PortScanner scanner(listening_ports);
+  for (int i = 0; i < 100; ++i) {
+    ThreadRanks ranks(2, {.net = "ofi", .gin = i % 2 == 0 ? "direct" : "proxy"}, {0, 1});
+    const uint64_t last_before = scanner.num_begun();
+    ranks.on_all([&](int rank) {
+      NetRank self(ranks.comm(rank));
+      std::memset(self.data(), 1 + rank, kDataBytes);
+      ASSERT_TRUE(self.comm.barrier().ok());
+      // Until a scan of this job's ports has come to its end.
+      for (uint64_t round = 1;; ++round) {
+        ASSERT_EQ(self.put(self.put_of(kDataBytes / 2, 0, kDataBytes / 2, 2)), NetPost::kPosted);
+        ASSERT_TRUE(self.wait_signal(2, round)) << "job " << i << ": " << self.net.error().to_string();
+        for (size_t k = kDataBytes / 2; k < kDataBytes; ++k) ASSERT_EQ(self.data()[k], 2 - rank);
+        const auto is_scanned = self.comm.exchange(uint32_t(scanner.num_ended() > last_before));
+        ASSERT_TRUE(is_scanned.ok()) << is_scanned.status().to_string();
+        if (is_scanned.value()[0] != 0) break;
+      }
+      ASSERT_EQ(self.flush(), NetPost::kPosted);
+      ASSERT_TRUE(self.comm.barrier().ok());
+    });
+    if (HasFailure()) return;
+  }
 }
 
 }  // namespace
