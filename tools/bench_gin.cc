@@ -34,7 +34,7 @@ void print_gin_run(const nlohmann::json& run) {
   fmt::print("{:7} {:10} {:>8} {:9.1f} {:9.1f} {:9.1f} {:6.2f} {:10.0f} {:8.2f} {:8.2f} {:6.2f} {:8.1f}\n",
              run["backend"].get<std::string>(), run["net"].get<std::string>(), run["size"].get<uint64_t>(),
              run["rtt_us"]["p50"].get<double>(), run["rtt_us"]["p95"].get<double>(),
-             run["raw_rtt_us"]["p50"].get<double>(), run["rtt_ratio"].get<double>(), run["rate_mps"].get<double>(),
+             run["raw_rtt_us"].get<double>(), run["rtt_ratio"].get<double>(), run["rate_mps"].get<double>(),
              run["gbps"].get<double>(), run["raw_gbps"].get<double>(), run["bandwidth_ratio"].get<double>(), run["post_ns"].get<double>());
 }
 

@@ -95,7 +95,7 @@ class OverStores final : public GinPath {
   bool await(uint64_t num_told) override {
     Backoff backoff;
     while (std::atomic_ref<uint64_t>(*heard_).load(std::memory_order_acquire) < num_told) {
-      backoff.pause();
+      backoff.spin();
       if (backoff.waited_ns() > kLimitNs) return false;
     }
     return true;

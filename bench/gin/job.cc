@@ -89,7 +89,7 @@ std::vector<double> by_round(const std::vector<double>& samples) {
 // What was measured at one size: by rank 0, of all rounds.
 struct SizeSamples {
   uint64_t num_bytes;
-  std::vector<double> rtt{}, raw_rtt{}, seconds{}, raw_seconds{}, post_ns{};
+  std::vector<double> rtt{}, raw_rtt{}, seconds{}, raw_seconds{}, post_ns{}, raw_post_ns{};
 
   uint64_t num_puts() const { return std::clamp<uint64_t>(kStreamBytes / num_bytes, 4, kMaxStreamPuts); }
 
@@ -99,14 +99,16 @@ struct SizeSamples {
             {"net", spec.net},
             {"size", num_bytes},
             {"rtt_us", quantiles(rtt)},
-            {"raw_rtt_us", quantiles(raw_rtt)},
+            {"raw_rtt_us", percentile(raw_rtt, 50)},
+            {"raw_rtt_p95_us", percentile(raw_rtt, 95)},
             {"rtt_ratio", median_ratio(by_round(rtt), by_round(raw_rtt))},
             {"rate_mps", puts / percentile(seconds, 50)},
             {"raw_rate_mps", puts / percentile(raw_seconds, 50)},
             {"gbps", bits / percentile(seconds, 50) / 1e9},
             {"raw_gbps", bits / percentile(raw_seconds, 50) / 1e9},
             {"bandwidth_ratio", median_ratio(raw_seconds, seconds)},
-            {"post_ns", percentile(post_ns, 50)}};
+            {"post_ns", percentile(post_ns, 50)},
+            {"raw_post_ns", percentile(raw_post_ns, 50)}};
   }
 };
 
@@ -124,7 +126,9 @@ Status measure_pair(Meter& raw, Meter& ours, bool raw_first, SizeSamples& sample
   for (const bool is_raw : {raw_first, !raw_first}) {
     SWITCHYARD_TRY((is_raw ? raw : ours).stream(num_bytes, num_puts, is_raw ? samples.raw_seconds : samples.seconds));
   }
-  return ours.stream(num_bytes, std::min(num_puts, kPosts), ignored, &samples.post_ns);
+  const uint64_t num_posts = std::min(num_puts, kPosts);
+  SWITCHYARD_TRY(raw.stream(num_bytes, num_posts, ignored, &samples.raw_post_ns));
+  return ours.stream(num_bytes, num_posts, ignored, &samples.post_ns);
 }
 
 // The same two ranks once more.

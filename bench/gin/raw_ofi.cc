@@ -55,9 +55,7 @@ class RawOfiEndpoint final : public RawOfi {
 
   bool put(int rank, uint64_t num_bytes) override {
     const Peer& peer = peers_[size_t(rank)];
-    while (num_in_flight_ >= kMaxInFlight) {
-      if (!poll()) return false;
-    }
+    if (!poll_until([&] { return num_in_flight_ < kMaxInFlight; })) return false;
     iovec local{memory_.data(), num_bytes};
     fi_rma_iov remote{peer.base + kMaxPutBytes, num_bytes, peer.key};
     fi_msg_rma message{};
@@ -70,15 +68,13 @@ class RawOfiEndpoint final : public RawOfi {
     message.context = &contexts_[next_context_++ % contexts_.size()];
     message.data = 1;
     const uint64_t inject = num_bytes <= fabric_.info->tx_attr->inject_size ? FI_INJECT : uint64_t{0};
-    for (;;) {
-      const int64_t posted =
-          fi_writemsg(fabric_.endpoint.get(), &message, FI_REMOTE_CQ_DATA | FI_COMPLETION | inject);
-      if (posted == 0) break;
-      if (posted != -FI_EAGAIN) {
-        return fail(fabric_error("fi_writemsg", posted));
-      }
-      if (!poll()) return false;
-    }
+    int64_t posted = -FI_EAGAIN;
+    const auto is_taken = [&] {
+      posted = fi_writemsg(fabric_.endpoint.get(), &message, FI_REMOTE_CQ_DATA | FI_COMPLETION | inject);
+      return posted != -FI_EAGAIN;
+    };
+    if (!poll_until(is_taken)) return false;
+    if (posted != 0) return fail(fabric_error("fi_writemsg", posted));
     ++num_in_flight_;
     return true;
   }
@@ -102,6 +98,7 @@ class RawOfiEndpoint final : public RawOfi {
     error_ = why;
     return false;
   }
+  // Without a nap: bytes move only while somebody looks.
   template <class Done>
   bool poll_until(Done done) {
     Backoff backoff;
@@ -109,7 +106,7 @@ class RawOfiEndpoint final : public RawOfi {
       const uint64_t before = num_told_ + num_in_flight_;
       if (!poll()) return false;
       if (num_told_ + num_in_flight_ != before) backoff.reset();
-      else backoff.pause();
+      else backoff.spin();
       if (backoff.waited_ns() > kLimitNs) return fail(Status::remote(text("nothing came within ", kLimitNs / kSecond, " s")));
     }
     return true;
