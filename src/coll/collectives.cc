@@ -145,8 +145,9 @@ Collectives::~Collectives() {
     if (!status.ok()) log(LogLevel::kWarn, "while collectives end: ", status.to_string());
   };
   const bool peers_are_done = window_ != nullptr && first_failure().ok();
-  if (window_ != nullptr) warn(comm_.deregister_window(window_));
-  if (memory_ != nullptr) warn(comm_.release(memory_, peers_are_done));
+  const Status gone = window_ == nullptr ? Status() : comm_.deregister_window(window_);
+  warn(gone);
+  if (memory_ != nullptr) warn(comm_.release(memory_, peers_are_done && gone.ok()));
   if (own_ != nullptr) warn(comm_.runtime().free(own_));
 }
 

@@ -323,12 +323,19 @@ Result<std::unique_ptr<Communicator>> Communicator::split(int color, int key) {
 Status Communicator::barrier() {
   const TraceSpan span(trace(), TracePhase::kBarrier, kNoTracePeer, 0);
   const Deadline limit = deadline();
-  // After it peers may take their windows away, and what they sent before is here. Other threads may post on and on, and
-  // the rest takes time, too.
-  settle_network(Deadline::after_ns(timeout_ns_ / 2));
-  const Status met = job_->bootstrap().barrier(comm_id_, members_, limit);
+  // After it peers may take their windows away, and what they sent before is here, or all know that it is not. The rest
+  // takes time, too.
+  Delivery delivery;
+  const bool is_settled = settle_network(delivery, Deadline::after_ns(timeout_ns_ / 2));
+  const auto all_settled = job_->bootstrap().exchange_values(comm_id_, members_, uint8_t(is_settled), limit);
   if (net_ != nullptr) net_->catch_up();
-  return met.ok() ? check_network() : met;
+  if (!is_settled) return not_delivered(delivery);
+  if (!all_settled.ok()) return all_settled.status();
+  for (size_t rank = 0; rank < all_settled.value().size(); ++rank) {
+    if (all_settled.value()[rank] != 0) continue;
+    return Status::remote(text("rank ", rank_, ": rank ", rank, " could not have all delivered that it had posted, to whomever"));
+  }
+  return check_network();
 }
 
 Result<Window*> Communicator::register_window(void* memory, size_t num_bytes) {
@@ -353,37 +360,57 @@ Result<Window*> Communicator::register_window(void* memory, size_t num_bytes) {
   return windows_.back().get();
 }
 
-// Until the network has delivered what was posted, as long as it moves on. False: it does not, or not to an end, and what is
-// left may be lost.
-bool Communicator::settle_network(Deadline limit) {
+// Until the network has delivered what was posted before. False: not within the limit; the delivery says to whom. Or
+// without memory, and nobody knows.
+bool Communicator::settle_network(Delivery& delivery, Deadline limit) {
   if (net_ == nullptr) return true;
   const auto settled = [&] {
-    if (proxy_ != nullptr && !proxy_->drain()) return false;
-    if (net_->deliver() != NetPost::kBusy) return true;
+    if (proxy_ != nullptr && !proxy_->drain(delivery)) return false;
+    if (net_->deliver(delivery) != NetPost::kBusy) return true;
     net_->progress();
     return false;
   };
-  const uint64_t patience_ns = 3 * env().heartbeat_ms * kMillisecond;
-  uint64_t bytes_left = 0, moved_ns = now_ns();
-  const auto has_stalled = [&] {
-    const uint64_t left = net_->bytes_in_flight();
-    if (std::exchange(bytes_left, left) != left) moved_ns = now_ns();
-    return now_ns() - moved_ns > patience_ns;
-  };
   bool is_settled = false;
-  wait_until([&] { return (is_settled = settled()) || has_stalled(); }, limit);
+  (void)guarded([&] { is_settled = wait_until(settled, limit) == WaitResult::kReady; });
   return is_settled;
 }
 
-// What was posted arrives, and nobody takes the end of this rank's connections for a loss. Where it does not, they may.
+// The same of one who ends something. A peer that took nothing for as long as that may take is not waited for each time.
+bool Communicator::settle_to_end(Delivery& delivery) {
+  const bool is_stuck = network_is_stuck_.load(std::memory_order_relaxed);  // a hint
+  const uint64_t limit_ns = is_stuck ? std::min(timeout_ns_, env().heartbeat_ms * kMillisecond) : timeout_ns_;
+  const bool is_settled = settle_network(delivery, Deadline::after_ns(limit_ns));
+  network_is_stuck_.store(!is_settled, std::memory_order_relaxed);
+  return is_settled;
+}
+
+Status Communicator::not_delivered(const Delivery& delivery) const {
+  std::vector<int> ranks;
+  for (size_t rank = 0; rank < delivery.is_open.size(); ++rank) {
+    if (delivery.is_open[rank]) ranks.push_back(int(rank));
+  }
+  return Status::remote(text("rank ", rank_, ": what it had posted was not delivered in time",
+                             ranks.empty() ? "" : ": missing is the answer of rank ", list_ranks(ranks)));
+}
+
+// What was posted arrives, and nobody takes the end of this rank's connections for a loss, but those to whom something is
+// lost with it.
 void Communicator::leave_network() {
   if (net_ == nullptr || aborted() || SWITCHYARD_FAILPOINT("communicator.leaves_without_a_word")) return;
-  if (settle_network(deadline())) return job_->bootstrap().tell_left_network(net_id());
-  log(LogLevel::kWarn, "rank ", rank_, ": its communicator was destroyed before all that it had posted was delivered");
+  Delivery delivery;
+  if (!settle_to_end(delivery)) {
+    log(LogLevel::kWarn, "a communicator ends, but ", not_delivered(delivery).message());
+    for (size_t rank = 0; rank < delivery.is_open.size(); ++rank) {
+      if (!delivery.is_open[rank]) continue;
+      job_->bootstrap().tell_unreachable(net_id(), members_[rank], "it left before all that it had posted was delivered");
+    }
+  }
+  job_->bootstrap().tell_left_network(net_id());
 }
 
 Status Communicator::deregister_window(Window* window) {
-  settle_network(deadline());
+  Delivery delivery;
+  const bool is_settled = settle_to_end(delivery);
   std::unique_ptr<Window> owner;
   {
     const std::lock_guard lock(mutex_);
@@ -394,7 +421,11 @@ Status Communicator::deregister_window(Window* window) {
   }
   // Without the lock: it may wait for a post that only news of the peer ends, and who brings them needs the lock.
   if (net_ != nullptr) net_->deregister_region(owner->id());
-  return {};
+  if (is_settled) return {};
+  return guarded([&]() -> Status {
+    return Status::remote(not_delivered(delivery).message() +
+                          "; the window is gone, but the network may read its memory until the communicator ends");
+  });
 }
 
 // For one more window, and for the memory of all of them should it have to stay: that is when memory may be short.
@@ -426,8 +457,11 @@ Window* Communicator::find_window(const void* handle) const {
   return found == windows_.end() ? nullptr : found->get();
 }
 
+// This communicator's waits end at once: who tells the others may have to wait for somebody who is in one.
 void Communicator::abort(const std::string& reason) {
   report_async_error(Status::invalid_usage("aborted: " + reason));
+  health_->abort();
+  if (net_ != nullptr) net_->abort();
   job_->abort(reason);
 }
 

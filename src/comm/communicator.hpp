@@ -6,6 +6,7 @@
 //            may be destroyed in any order.
 // ERRORS     every blocking call ends by its deadline with an error that names the rank that is missing.
 #pragma once
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -118,7 +119,8 @@ class Communicator {
 
   // COLLECTIVE. REQUIRES  memory of this communicator's runtime, one size on all ranks.
   Result<Window*> register_window(void* memory, size_t num_bytes);
-  // Local; peers must be done with it, and so must be what this rank has enqueued. ERRORS  a window this communicator does not have.
+  // Local; peers must be done with it, and so must be what this rank has enqueued. ERRORS  a window this communicator does
+  // not have; or it is gone, but a peer did not take what was posted: its memory must stay until the communicator ends.
   Status deregister_window(Window* window);
   // Of a window that is gone, or never came to be, while a peer may be in the middle of a write to it: given back when the
   // network can't reach it any more, with this communicator; at once where there is no network.
@@ -148,7 +150,9 @@ class Communicator {
   Status connect_network(const NetPlugin& plugin);
   Result<bool> is_proxy_wanted() const;
   Status open_net_path();
-  bool settle_network(Deadline limit);
+  bool settle_network(Delivery& delivery, Deadline limit);
+  bool settle_to_end(Delivery& delivery);
+  Status not_delivered(const Delivery& delivery) const;
   void leave_network();
   Window::Context window_context() const;
   RankRange machine_ranks() const;
@@ -182,6 +186,7 @@ class Communicator {
   NetPath net_path_;              // only where ranks span nodes
   std::vector<void*> owned_;          // goes after the network
   std::unique_ptr<Health> health_;
+  std::atomic<bool> network_is_stuck_{false};
   uint64_t num_splits_ = 0;
   uint32_t num_windows_ = 0;  // ever registered: ids are never used twice
   mutable std::mutex mutex_;  // guards what follows

@@ -116,7 +116,7 @@ SymmetricMemory::~SymmetricMemory() {
   if (window_ == nullptr) return;
   const Status gone = comm_->deregister_window(window_);
   // After a failure nobody knows whether the others are done with it.
-  const Status freed = comm_->release(data_, comm_->async_error().ok());
+  const Status freed = comm_->release(data_, gone.ok() && comm_->async_error().ok());
   for (const Status& status : {gone, freed}) {
     if (!status.ok()) log(LogLevel::kWarn, status.to_string());
   }

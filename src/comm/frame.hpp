@@ -21,7 +21,7 @@ namespace switchyard {
 
 constexpr size_t kFrameHeaderBytes = 32;
 constexpr uint32_t kFrameMagic = 0x46445953;  // "SYDF"
-constexpr uint16_t kFrameVersion = 1;
+constexpr uint16_t kFrameVersion = 2;
 
 constexpr int kMaxBootstrapRanks = 4096;
 constexpr uint32_t kMaxUnauthenticatedBytes = 256;

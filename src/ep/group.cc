@@ -149,8 +149,9 @@ Result<Group::Shared> Group::share(size_t num_bytes) {
 
 Status Group::unshare(const Shared& shared, bool peers_are_done) {
   std::erase_if(shared_, [&](const Shared& known) { return known.memory == shared.memory; });
-  SWITCHYARD_TRY(comm_.deregister_window(shared.window));
-  return comm_.release(shared.memory, peers_are_done);
+  const Status gone = comm_.deregister_window(shared.window);
+  const Status freed = comm_.release(shared.memory, peers_are_done && gone.ok());
+  return gone.ok() ? freed : gone;
 }
 
 Result<char*> Group::carve(size_t num_bytes) {

@@ -158,15 +158,14 @@ bool ChecksumEndpoint::send_waiting_entries() {
   return all_sent;
 }
 
-NetPost ChecksumEndpoint::get(int peer, uint32_t from_region, uint64_t from_offset, uint32_t to_region,
-                              uint64_t to_offset, uint64_t num_bytes) {
+// Entries that wait are those of puts which went before.
+NetPost ChecksumEndpoint::deliver(Delivery& delivery) {
+  const std::lock_guard lock(mutex_);
   if (failed()) return NetPost::kFailed;
-  return inner_->get(peer, from_region, from_offset, to_region, to_offset, num_bytes);
-}
-
-NetPost ChecksumEndpoint::deliver() {
-  const NetPost flushed = flush();
-  return flushed == NetPost::kPosted ? inner_->deliver() : flushed;
+  if (send_waiting_entries() || !delivery.num_posted.empty()) return inner_->deliver(delivery);
+  delivery.is_open.assign(targets_.size(), false);
+  for (size_t peer = 0; peer < targets_.size(); ++peer) delivery.is_open[peer] = targets_[peer].entry_waits;
+  return NetPost::kBusy;
 }
 
 NetPost ChecksumEndpoint::flush() {

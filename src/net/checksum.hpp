@@ -5,8 +5,7 @@
 // landed, and only then gives the signal. Entries lost, repeated or damaged are found by their number and their own
 // hash. A source has at most kNumEntries entries underway; the target tells it how many it has taken.
 //
-// What is found: damage to bytes of a put until its signal is given. Not: damage by get(), which is passed on as it is;
-// damage done later; a peer that lies. Puts that overlap without a signal between them may look damaged.
+// What is found: damage to bytes of a put until its signal is given. Not: damage done later; a peer that lies. Puts that overlap without a signal between them may look damaged.
 //
 // THREADS    as NetEndpoint.
 // OWNERSHIP  owns the endpoint it decorates and the ledger. Reads the memory of registered regions, which must be the
@@ -79,10 +78,8 @@ class ChecksumEndpoint final : public NetEndpoint {
   void deregister_region(uint32_t id) override;
   NetPost put(const NetPut& put) override { return post(put, std::nullopt); }
   NetPost put_value(const NetPut& put, uint64_t value) override { return post(put, value); }
-  NetPost get(int peer, uint32_t from_region, uint64_t from_offset, uint32_t to_region, uint64_t to_offset,
-              uint64_t num_bytes) override;
   NetPost flush() override;
-  NetPost deliver() override;
+  NetPost deliver(Delivery& delivery) override;
   bool progress() override;
   void catch_up() override;
   uint64_t bytes_in_flight() const override { return inner_->bytes_in_flight(); }

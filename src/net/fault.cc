@@ -263,9 +263,10 @@ void FaultEndpoint::send_now(Peer& peer) {
   send(peer);
 }
 
-// It alone is lost, or has left.
+// It alone is lost, or has left. The sources of what was held back for it may be reused.
 void FaultEndpoint::part_with(Peer& peer) {
   peer.is_gone = true;
+  for (const Post& post : peer.queue) count_reusable(post.put.counter);
   peer.queue.clear();
   peer.num_lost = 0;
 }
@@ -281,34 +282,32 @@ bool FaultEndpoint::send_all() {
   return moved;
 }
 
-NetPost FaultEndpoint::get(int peer, uint32_t from_region, uint64_t from_offset, uint32_t to_region, uint64_t to_offset,
-                           uint64_t num_bytes) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (peer >= 0 && size_t(peer) < peers_.size() && peers_[size_t(peer)].cut != Cut::kNone &&
-        !peers_[size_t(peer)].is_gone) {
-      counted(Fault::kCut);
-      if (peers_[size_t(peer)].cut == Cut::kRefuse) return NetPost::kFailed;
-      ++peers_[size_t(peer)].num_lost;
-      return NetPost::kPosted;
-    }
-  }
-  return inner_->get(peer, from_region, from_offset, to_region, to_offset, num_bytes);
+// Sends what it can. True when nothing is held back, and nothing was dropped.
+bool FaultEndpoint::owes_nothing() {
+  send_all();
+  return std::all_of(peers_.begin(), peers_.end(),
+                     [](const Peer& peer) { return peer.num_lost == 0 && peer.queue.empty(); });
 }
 
 NetPost FaultEndpoint::flush() {
   const std::lock_guard lock(mutex_);
-  send_all();
+  const bool all_sent = owes_nothing();
   const NetPost flushed = inner_->flush();
   if (failed_ || flushed == NetPost::kFailed) return NetPost::kFailed;
-  const bool owing = std::any_of(peers_.begin(), peers_.end(),
-                                 [](const Peer& peer) { return peer.num_lost > 0 || !peer.queue.empty(); });
-  return owing ? NetPost::kBusy : flushed;
+  return all_sent ? flushed : NetPost::kBusy;
 }
 
-NetPost FaultEndpoint::deliver() {
-  const NetPost flushed = flush();
-  return flushed == NetPost::kPosted ? inner_->deliver() : flushed;
+// What is held back was taken before, and goes first; what others post meanwhile has to wait for it, too.
+NetPost FaultEndpoint::deliver(Delivery& delivery) {
+  const std::lock_guard lock(mutex_);
+  const bool all_sent = owes_nothing();
+  if (failed_) return NetPost::kFailed;
+  if (all_sent || !delivery.num_posted.empty()) return inner_->deliver(delivery);
+  delivery.is_open.assign(peers_.size(), false);
+  for (size_t peer = 0; peer < peers_.size(); ++peer) {
+    delivery.is_open[peer] = peers_[peer].num_lost > 0 || !peers_[peer].queue.empty();
+  }
+  return NetPost::kBusy;
 }
 
 void FaultEndpoint::catch_up() {

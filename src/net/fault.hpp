@@ -2,7 +2,7 @@
 //
 // Every post draws its fate from one stream of random numbers per rank, so that a seed gives the same faults to the
 // same posts. What a plugin promises besides is kept: posts to one peer go out in their order but where the capability
-// row leaves that open, and no signal overtakes an earlier put. Gets are only cut.
+// row leaves that open, and no signal overtakes an earlier put.
 //
 // THREADS    as NetEndpoint; cut(), restore() and the counts from any thread.
 // OWNERSHIP  owns the endpoint it decorates. Reads the memory of registered regions, which must be the host's.
@@ -46,10 +46,8 @@ class FaultEndpoint final : public NetEndpoint {
   void deregister_region(uint32_t id) override;
   NetPost put(const NetPut& put) override { return post({put, std::nullopt}); }
   NetPost put_value(const NetPut& put, uint64_t value) override { return post({put, value}); }
-  NetPost get(int peer, uint32_t from_region, uint64_t from_offset, uint32_t to_region, uint64_t to_offset,
-              uint64_t num_bytes) override;
   NetPost flush() override;
-  NetPost deliver() override;
+  NetPost deliver(Delivery& delivery) override;
   bool progress() override;
   void catch_up() override;
   uint64_t bytes_in_flight() const override { return inner_->bytes_in_flight(); }
@@ -94,6 +92,7 @@ class FaultEndpoint final : public NetEndpoint {
   void send_now(Peer& peer);
   void part_with(Peer& peer);
   void lose_queues();
+  bool owes_nothing();
   Status why_cut(size_t peer) const;
   Status why_failed() const;
   void counted(Fault fault) { counts_[size_t(fault)].fetch_add(1, std::memory_order_relaxed); }

@@ -69,19 +69,8 @@ class MemEndpoint final : public NetEndpoint {
     return NetPost::kPosted;
   }
 
-  NetPost get(int peer, uint32_t from_region, uint64_t from_offset, uint32_t to_region, uint64_t to_offset,
-              uint64_t num_bytes) override {
-    const std::shared_lock lock(mutex_);
-    if (aborted_.load(std::memory_order_relaxed)) return NetPost::kFailed;
-    char* to = place(to_region, context_.window.rank, to_offset, num_bytes);
-    const char* from = place(from_region, peer, from_offset, num_bytes);
-    if (to == nullptr || from == nullptr) return NetPost::kFailed;
-    rows::copy(to, from, num_bytes);
-    return NetPost::kPosted;
-  }
-
   NetPost flush() override { return aborted_.load(std::memory_order_relaxed) ? NetPost::kFailed : NetPost::kPosted; }
-  NetPost deliver() override { return flush(); }
+  NetPost deliver(Delivery& /*delivery*/) override { return flush(); }
   bool progress() override { return false; }
   void catch_up() override {}
   bool usable(int /*peer*/) const override {

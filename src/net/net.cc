@@ -21,8 +21,6 @@ namespace switchyard {
 
 // Whom this does not reach for want of memory, its time limit tells.
 void LossTeller::tell(int peer, const std::string& why) const {
-  // Written so that tests/faults, where no connection ends by itself, does not list it.
-  (void)SWITCHYARD_FAILPOINT("net.before_loss_told");
   (void)guarded([&] { bootstrap_->tell_unreachable(comm_id_, members_[size_t(peer)], why); });
 }
 

@@ -5,10 +5,10 @@
 // put+signal is one operation: the signal is applied at the target after its data and after all earlier puts of the
 // same (endpoint, peer). A plugin whose network reorders has to see to that itself, at the target.
 //
-// THREADS    an endpoint is driven by one thread at a time for posting; progress() may run on another.
+// THREADS    any.
 // OWNERSHIP  the endpoint owns its connections and registrations, never the memory.
-// ERRORS     posting answers kBusy when there is no room (call progress() and try again) and kFailed when the peer or the
-//            network is lost; why says error().
+// ERRORS     posting answers kBusy when there is no room, or it is not certain yet whether the peer is lost (call progress()
+//            and try again), and kFailed when the peer or the network is lost, for good; why says why_lost().
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -41,6 +41,13 @@ inline void count_reusable(uint64_t* counter) {
   if (counter != nullptr) std::atomic_ref<uint64_t>(*counter).fetch_add(1, std::memory_order_release);
 }
 
+// What somebody waits for to be delivered: what had been posted when they first asked. Others may go on posting.
+struct Delivery {
+  std::vector<uint64_t> num_in_rings;  // descriptors, of a proxy's rings
+  std::vector<uint64_t> num_posted;    // writes, by peer
+  std::vector<bool> is_open;           // by peer: not all of it has arrived
+};
+
 class NetEndpoint : public Progressed {
  public:
   // COLLECTIVE over the ranks of the communicator, in the same order; ids are equal everywhere and never used twice.
@@ -58,13 +65,11 @@ class NetEndpoint : public Progressed {
   }
   // Writes up to 8 bytes that travel with the call, then the signal, as put() does.
   virtual NetPost put_value(const NetPut& put, uint64_t value) = 0;
-  // Reads from the peer's region into mine; done when a later flush() is.
-  virtual NetPost get(int peer, uint32_t from_region, uint64_t from_offset, uint32_t to_region, uint64_t to_offset,
-                      uint64_t num_bytes) = 0;
-  // Are the sources of all puts so far reusable and all gets complete?
+  // Are the sources of all puts so far reusable?
   virtual NetPost flush() = 0;
-  // Has everything that was posted so far arrived? kFailed: what was lost does not count.
-  virtual NetPost deliver() = 0;
+  // Has everything arrived that was posted before the first call with this one? What was for a peer that is lost or has
+  // left does not count. kFailed: the network is lost.
+  virtual NetPost deliver(Delivery& delivery) = 0;
   // Here and for peers that write to this rank.
   bool progress() override = 0;
   // Applies what has been delivered here. May wait for another thread that is at it.

@@ -142,7 +142,7 @@ Status OfiEndpoint::register_region(uint32_t id, void* memory, size_t num_bytes,
   std::vector<RegionOffer> mine;
   {
     const std::lock_guard lock(mutex_);
-    constexpr uint64_t kAccess = FI_WRITE | FI_READ | FI_REMOTE_WRITE | FI_REMOTE_READ;
+    constexpr uint64_t kAccess = FI_WRITE | FI_REMOTE_WRITE;
     for (const Rail& rail : rails_) {
       SWITCHYARD_ASSIGN(region.registrations.emplace_back(), register_on(rail, id, memory, num_bytes, kAccess));
       mine.push_back(region.registrations.back().offer);

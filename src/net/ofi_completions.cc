@@ -32,7 +32,7 @@ bool OfiEndpoint::progress() {
 // True when something had completed, here or from a peer.
 bool OfiEndpoint::poll() {
   if (links_) look_at_links();  // whoever waits for room comes by here, too
-  write_off_gone();
+  settle_losses();
   bool any = false;
   for (size_t rail = 0; rail < rails_.size(); ++rail) {
     const Status polled = guarded([&] { any |= poll(rail); });
@@ -86,7 +86,8 @@ void OfiEndpoint::take(const fi_cq_data_entry& entry) {
   if (operation == nullptr) return fail(Status::internal(text("rank ", rank_, ": a completion of libfabric names no operation")));
   if (operation->peer >= 0) {
     SWITCHYARD_FAILPOINT("net.operation_complete");
-    count_down(operation->countdown);
+    Peer& peer = peers_[size_t(operation->peer)];
+    if (operation->is_answered) peer.num_answered = std::max(peer.num_answered, operation->num_posted);
     return end(operation);
   }
   SWITCHYARD_FAILPOINT("net.message_arrived");
@@ -145,10 +146,8 @@ bool OfiEndpoint::take_failure(size_t rail) {
     if (operation != nullptr && entry.err != FI_ECANCELED) receive_again(operation);
     return true;
   }
-  // The source of what was for one that has left may be reused like any other.
-  if (has_left(peer)) count_down(operation->countdown);
   end(operation);
-  lose(peer, text(fabric_words(entry.err), on_rail(rail)));
+  suspect(peer, text(fabric_words(entry.err), on_rail(rail)));
   return true;
 }
 

@@ -2,7 +2,7 @@
 // is under way:
 //
 //   ofi.cc              making it: rails, addresses, registrations
-//   ofi_posting.cc      puts, cut into pieces and spread over rails; gets, flushes
+//   ofi_posting.cc      puts, cut into pieces and spread over rails; flushes and deliveries
 //   ofi_completions.cc  what has arrived or is complete
 //   ofi_loss.cc         peers and networks that are lost, and how that is found out
 //
@@ -39,10 +39,8 @@ class OfiEndpoint final : public NetEndpoint {
   }
   size_t put_chain(std::span<const NetPut> puts, NetPost& result) override;
   NetPost put_value(const NetPut& put, uint64_t value) override;
-  NetPost get(int peer, uint32_t from_region, uint64_t from_offset, uint32_t to_region, uint64_t to_offset,
-              uint64_t num_bytes) override;
   NetPost flush() override;
-  NetPost deliver() override;
+  NetPost deliver(Delivery& delivery) override;
   bool progress() override;
   void catch_up() override;
   uint64_t bytes_in_flight() const override { return bytes_in_flight_.load(std::memory_order_relaxed); }
@@ -87,20 +85,22 @@ class OfiEndpoint final : public NetEndpoint {
     uint32_t first_word;                           // of its words in completion data; kNoWord: none
   };
   struct Peer {
-    std::atomic<bool> lost{false};  // its connection ended: nothing else is posted to it
+    std::atomic<bool> lost{false};  // for good: nothing else is posted to it, and what is in flight to it counts no more
     std::atomic<bool> left{false};  // in good order: what is posted to it goes nowhere
     SentOrder outgoing;
     uint32_t num_in_flight = 0;
     uint64_t bytes_in_flight = 0;
-    bool has_undelivered = false;   // something was posted whose completion says nothing about the target
-    std::atomic<bool> is_given_up{false};  // others say that it is lost
-    bool is_written_off = false;    // what is in flight to it counts no more
+    bool is_written_off = false;    // lost or left, and its bytes are no longer counted
+    // Writes and signals so far: all; up to the last whose completion says that it was delivered, and all before it; and
+    // those of which that is known.
+    uint64_t num_posted = 0, num_asked = 0, num_answered = 0;
+    uint64_t suspected_ns = 0;      // when this end alone found that it does not reach it; 0: it does
+    std::string suspicion;
     uint64_t last_refused_ns = 0;   // the provider had no way to it; 0: it has one
     uint64_t refused_for_ns = 0;
     uint64_t num_posted_when_refused = 0;
     uint64_t took_others_ns = 0;  // when the provider was seen to take operations while it refused those for this peer
-    uint32_t next_at_last_look = 0;  // number of a write
-    bool needs_probe = false;        // something was posted since the last one
+    uint64_t num_posted_at_last_look = 0;
     bool misses_writes = false;      // that it sent: nothing of it counts any more
     Status why_lost;                 // of error_mutex_
     SignalOrder incoming;
@@ -115,8 +115,10 @@ class OfiEndpoint final : public NetEndpoint {
     fi_context2 context;
     int peer;  // -1: a receive
     size_t rail;
-    std::optional<uint32_t> sequence;  // of a write or a signal
+    uint32_t sequence;
     uint64_t num_bytes;
+    uint64_t num_posted;   // to the peer, with this one
+    bool is_answered;      // its completion says that it was delivered, and all before it
     Countdown* countdown;  // of the put that this is a piece of; null: none
     bool is_upkeep;        // nobody waits for it: a flush does not, and a peer that does not help holds up nobody
     SignalMessage message;  // that is sent
@@ -156,7 +158,11 @@ class OfiEndpoint final : public NetEndpoint {
   NetPost put_from(const NetPut& put, const Source& source, bool is_chained);
   bool may_chain(const Peer& peer) const;
   NetPost write(const NetPut& put, const Region& to, const Source& source, const Piece& piece);
-  NetPost write_fence(int peer, bool is_upkeep);
+  void write_fence(int peer);
+  bool needs_answer(const Peer& peer) const;
+  uint64_t num_delivered(const Peer& peer) const {
+    return delivery_ == 0 ? peer.num_answered : peer.num_posted - peer.outgoing.num_open();
+  }
   NetPost send_signal(const NetPut& put);
   uint32_t word_of(const NetPut& put) const;
   NetPost posted(int64_t result, Operation* operation, const char* what);
@@ -183,7 +189,8 @@ class OfiEndpoint final : public NetEndpoint {
   // It was posted and is complete, or lost.
   void end(Operation* operation) {
     Peer& peer = peers_[size_t(operation->peer)];
-    if (operation->sequence) peer.outgoing.delivered(*operation->sequence);
+    count_down(operation->countdown);  // the source may be reused, whatever became of it
+    peer.outgoing.delivered(operation->sequence);
     if (!operation->is_upkeep) count_ended(peer, operation->num_bytes);
     give_back(operation);
   }
@@ -211,7 +218,8 @@ class OfiEndpoint final : public NetEndpoint {
   void fail(const Status& why);
   bool stop(const Status& why);
   void write_off(Peer& peer);
-  void write_off_gone();
+  void settle_losses();
+  void suspect(int peer, const std::string& why);
   void lose(int peer, const std::string& why);
   bool mark_lost(int peer, const std::string& why);
   void note(const Status& why, Status& where);
@@ -220,6 +228,7 @@ class OfiEndpoint final : public NetEndpoint {
   static constexpr uint64_t kStripedBytes = 128 << 10;  // a put from this size on is spread over all rails
   static constexpr uint64_t kPieceLimitNs = 30 * kSecond;
   static constexpr uint64_t kConnectLimitNs = 10 * kSecond;
+  static constexpr uint32_t kAnswerEvery = 4096;  // writes
   static constexpr uint32_t kSinkRegion = 0;  // takes the 8 bytes of a write that is only a signal
   static constexpr uint32_t kReceiveRegion = ~0u;  // messages; nobody else knows it
 
@@ -251,7 +260,8 @@ class OfiEndpoint final : public NetEndpoint {
   std::atomic<uint64_t> bytes_in_flight_{0};  // written under the lock; read by anybody, as a hint
   uint64_t next_look_ns_ = 0;                 // after the peers
   bool was_disturbed_ = false;  // by messages of who is not of this job
-  std::atomic<bool> somebody_is_gone_{false};  // given up or left, since the last poll
+  std::atomic<bool> somebody_is_gone_{false};  // lost or left, since the last poll
+  int num_suspected_ = 0;
   std::atomic<bool> failed_{false};
   mutable std::mutex error_mutex_;  // of what follows
   Status error_;                    // the first

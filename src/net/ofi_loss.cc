@@ -8,6 +8,10 @@
 //   the target   misses a number, and loses the source;
 //   the source   ends a row of writes with a probe, or the loss of the last ones would show only with the next;
 //   both         tell a peer that they have lost, through the bootstrap, so that it need not wait for its time limit.
+//
+// What the source finds may mean that the peer has left in good order, or died, of which the news comes another way. So it
+// is a suspicion at first: the peer confirms it, or the news comes, or nothing does for a heartbeat. Until then posts find
+// no room. What the target misses is lost, whatever comes.
 #include <algorithm>
 #include <utility>
 
@@ -21,6 +25,7 @@ namespace {
 uint64_t look_interval_ns() { return env().heartbeat_ms * kMillisecond / 4; }
 // Who was there is there soon, or gone.
 uint64_t reconnect_limit_ns() { return env().heartbeat_ms * kMillisecond * 3 / 2; }
+uint64_t suspicion_limit_ns() { return env().heartbeat_ms * kMillisecond; }
 
 }  // namespace
 
@@ -38,10 +43,10 @@ bool OfiEndpoint::keeps_refusing(int rank, size_t rail) {
   else peer.refused_for_ns += std::min(now - last, look_interval_ns());
   if (std::exchange(peer.num_posted_when_refused, num_posted_) != num_posted_) peer.took_others_ns = now;
   const bool takes_others = now - peer.took_others_ns < look_interval_ns();
-  const auto has_room = [&] { return peer.num_in_flight == 0 && (num_in_flight_ == 0 || takes_others); };
-  if (has_room()) way.is_refused = way.was_reached && rails_[rail].fabric.connects();
+  const auto lacks_only_a_way = [&] { return peer.num_in_flight == 0 && (num_in_flight_ == 0 || takes_others); };
+  if (lacks_only_a_way()) way.is_refused = way.was_reached && rails_[rail].fabric.connects();
   poll();
-  if (!has_room()) peer.refused_for_ns = 0;
+  if (!lacks_only_a_way()) peer.refused_for_ns = 0;
   return peer.refused_for_ns > limit_ns;
 }
 
@@ -77,10 +82,8 @@ void OfiEndpoint::look_after_peers() {
 // before, there is an error.
 void OfiEndpoint::probe(int rank) {
   Peer& peer = peers_[size_t(rank)];
-  const uint32_t next = peer.outgoing.next();
-  const bool is_quiet = std::exchange(peer.next_at_last_look, next) == next;
-  if (!is_quiet || !peer.has_undelivered || !peer.needs_probe || !peer.outgoing.has_room()) return;
-  if (write_fence(rank, /*is_upkeep=*/true) == NetPost::kPosted) peer.needs_probe = false;
+  const bool is_quiet = std::exchange(peer.num_posted_at_last_look, peer.num_posted) == peer.num_posted;
+  if (is_quiet && peer.num_asked < peer.num_posted) write_fence(rank);
 }
 
 // ---- what is lost ----
@@ -95,7 +98,17 @@ bool OfiEndpoint::stop(const Status& why) {
   return !failed_.exchange(true, std::memory_order_release);  // pairs with the acquire in usable()
 }
 
-// One peer; the others go on.
+// This end alone has found it. Posts are not taken until it is settled.
+void OfiEndpoint::suspect(int rank, const std::string& why) {
+  Peer& peer = peers_[size_t(rank)];
+  if (has_left(rank) || !usable(rank) || peer.suspected_ns != 0) return;
+  peer.suspected_ns = now_ns();
+  peer.suspicion = why;
+  ++num_suspected_;
+  losses_.tell(rank, why);
+}
+
+// One peer, for certain; the others go on.
 void OfiEndpoint::lose(int peer, const std::string& why) {
   if (mark_lost(peer, why)) losses_.tell(peer, why);
 }
@@ -104,34 +117,34 @@ void OfiEndpoint::lose(int peer, const std::string& why) {
 bool OfiEndpoint::mark_lost(int peer, const std::string& why) {
   if (has_left(peer)) return false;
   note(Status::remote(text("rank ", rank_, ": the network lost rank ", peer, ": ", why)), peers_[size_t(peer)].why_lost);
-  return !peers_[size_t(peer)].lost.exchange(true, std::memory_order_release);  // pairs with the acquire in usable()
+  const bool is_news = !peers_[size_t(peer)].lost.exchange(true, std::memory_order_release);  // pairs with the acquire in usable()
+  somebody_is_gone_.store(true, std::memory_order_release);  // pairs with the acquire in settle_losses()
+  return is_news;
 }
 
 // Both without the lock: who is in the middle of a post may hold it for long, and is let go by this. What is in flight is
 // seen to with the next poll.
-void OfiEndpoint::give_up(int peer, const std::string& why) {
-  peers_[size_t(peer)].is_given_up.store(true, std::memory_order_relaxed);
-  mark_lost(peer, why);
-  somebody_is_gone_.store(true, std::memory_order_release);  // pairs with the acquire in write_off_gone()
-}
+void OfiEndpoint::give_up(int peer, const std::string& why) { mark_lost(peer, why); }
 
 void OfiEndpoint::forget(int peer) {
   peers_[size_t(peer)].left.store(true, std::memory_order_relaxed);
-  somebody_is_gone_.store(true, std::memory_order_release);  // as above
+  somebody_is_gone_.store(true, std::memory_order_release);  // as in mark_lost()
 }
 
-// Whoever found the connections of one that was leaving ended, before hearing that it left, has not lost it: what it
-// sent is here, and what is for it goes nowhere.
-void OfiEndpoint::write_off_gone() {
-  if (!somebody_is_gone_.load(std::memory_order_relaxed)) return;
-  somebody_is_gone_.exchange(false, std::memory_order_acquire);  // pairs with give_up() and forget()
-  for (Peer& peer : peers_) {
-    const bool has_left = peer.left.load(std::memory_order_relaxed);
-    const bool is_given_up = peer.is_given_up.load(std::memory_order_relaxed);
-    if (has_left || is_given_up) write_off(peer);
-    if (!has_left || is_given_up || peer.misses_writes || !peer.lost.exchange(false, std::memory_order_release)) continue;
-    const std::lock_guard lock(error_mutex_);
-    peer.why_lost = {};
+void OfiEndpoint::settle_losses() {
+  if (num_suspected_ == 0 && !somebody_is_gone_.load(std::memory_order_relaxed)) return;
+  somebody_is_gone_.exchange(false, std::memory_order_acquire);  // pairs with mark_lost() and forget()
+  for (int rank = 0; rank < int(peers_.size()); ++rank) {
+    Peer& peer = peers_[size_t(rank)];
+    const auto is_gone = [&] { return has_left(rank) || peer.lost.load(std::memory_order_relaxed); };
+    if (peer.suspected_ns != 0) {
+      if (!is_gone() && now_ns() - peer.suspected_ns > suspicion_limit_ns()) mark_lost(rank, peer.suspicion);
+      if (is_gone()) {
+        peer.suspected_ns = 0;
+        --num_suspected_;
+      }
+    }
+    if (is_gone()) write_off(peer);
   }
 }
 

@@ -14,8 +14,8 @@ OfiEndpoint::Operation* OfiEndpoint::take_operation(int peer, size_t rail) {
   free_operations_.pop_back();
   operation->peer = peer;
   operation->rail = rail;
-  operation->sequence.reset();
   operation->num_bytes = 0;
+  operation->is_answered = false;
   operation->countdown = nullptr;
   operation->is_upkeep = false;
   return operation;
@@ -44,11 +44,12 @@ std::string OfiEndpoint::on_rail(size_t rail) const {
 NetPost OfiEndpoint::posted(int64_t result, Operation* operation, const char* what) {
   if (result == 0) {
     Peer& peer = peers_[size_t(operation->peer)];
-    if (operation->sequence) peer.outgoing.posted();
+    peer.outgoing.posted();
     ++num_posted_;
+    operation->num_posted = ++peer.num_posted;
+    if (delivery_ != 0 || operation->is_answered) peer.num_asked = peer.num_posted;
     if (!operation->is_upkeep) {
       count_in_flight(peer, operation->num_bytes);
-      peer.has_undelivered = peer.needs_probe = delivery_ == 0;
       rails_[operation->rail].num_bytes_given += operation->num_bytes;
     }
     has_way(operation->peer, operation->rail);
@@ -57,23 +58,20 @@ NetPost OfiEndpoint::posted(int64_t result, Operation* operation, const char* wh
   const int peer = operation->peer;
   const size_t rail = operation->rail;
   give_back(operation);
-  if (result == -FI_EAGAIN) {
-    if (!keeps_refusing(peer, rail)) return NetPost::kBusy;
-    lose(peer, text("it takes no connection", on_rail(rail)));
-    return NetPost::kFailed;
-  }
-  lose(peer, text(what, on_rail(rail), ": ", fabric_words(int(-result))));
-  return NetPost::kFailed;
+  if (result != -FI_EAGAIN) suspect(peer, text(what, on_rail(rail), ": ", fabric_words(int(-result))));
+  else if (keeps_refusing(peer, rail)) suspect(peer, text("it takes no connection", on_rail(rail)));
+  return NetPost::kBusy;
 }
 
 // Of writes that belong together none is posted before there is room for all: who holds the lock to wait for the rest
 // holds up everybody. More than there can be room for have to.
 bool OfiEndpoint::has_room(Peer& peer, uint64_t num_writes) {
   const auto num_wanted = uint32_t(std::min<uint64_t>(num_writes, kSequenceSpan));
-  if (peer.outgoing.has_room(num_wanted)) return true;
+  const auto is_there = [&] { return peer.suspected_ns == 0 && peer.outgoing.has_room(num_wanted); };
+  if (is_there()) return true;
   (void)SWITCHYARD_FAILPOINT("net.window_full");  // not for tests/faults, where there is always room
   poll();
-  return peer.outgoing.has_room(num_wanted);
+  return is_there();
 }
 
 size_t OfiEndpoint::put_chain(std::span<const NetPut> puts, NetPost& result) {
@@ -81,10 +79,7 @@ size_t OfiEndpoint::put_chain(std::span<const NetPut> puts, NetPost& result) {
   for (size_t i = 0; i < puts.size(); ++i) {
     // One that will be refused is not waited for.
     const bool is_chained = i + 1 < puts.size() && source_of(puts[i + 1]).memory != nullptr && reaches(puts[i + 1]);
-    if ((result = put_from(puts[i], source_of(puts[i]), is_chained)) == NetPost::kPosted) continue;
-    // The one before may be held back for this one. Who is told to come back does; else nobody may wait for it.
-    if (i > 0 && !usable(puts[i - 1].peer)) write_off(peers_[size_t(puts[i - 1].peer)]);
-    return i;
+    if ((result = put_from(puts[i], source_of(puts[i]), is_chained)) != NetPost::kPosted) return i;
   }
   return puts.size();
 }
@@ -158,51 +153,39 @@ NetPost OfiEndpoint::put_from(const NetPut& put, const Source& source, bool is_c
   const uint64_t most = piece_bytes(put.num_bytes);
   const uint64_t num_pieces = std::max<uint64_t>(1, div_up(put.num_bytes, most));
   if (!has_room(peer, bare ? 1 : num_pieces + !fits)) return NetPost::kBusy;
-  const auto is_refused = [&](NetPost sent) { return sent == NetPost::kFailed && has_left(put.peer); };
-  if (bare && !fits) {
-    const NetPost sent = send_signal(put);
-    return is_refused(sent) ? goes_nowhere() : sent;
-  }
+  if (bare && !fits) return send_signal(put);
   // The signal goes with the last piece, or as a message that has the next number, which says nothing about the source;
   // once a piece is posted the others must be, too.
   Countdown* const countdown = begin_countdown(put, num_pieces);
   uint64_t offset = 0;
-  NetPost result = NetPost::kBusy;
   const auto post_next = [&] {
     const uint64_t num_bytes = std::min(most, put.num_bytes - offset);
     const bool last = offset + num_bytes == put.num_bytes;
     const bool has_signal = last && fits;
-    result = write(put, to, source,
-                   {offset, num_bytes, has_signal, has_signal && is_chained && may_chain(peer), countdown, delivery_});
-    if (result == NetPost::kPosted) offset += num_bytes;
-    return result;
+    const NetPost posted = write(
+        put, to, source, {offset, num_bytes, has_signal, has_signal && is_chained && may_chain(peer), countdown, delivery_});
+    if (posted == NetPost::kPosted) offset += num_bytes;
+    return posted == NetPost::kPosted;
   };
-  if (post_next() != NetPost::kPosted) {
+  if (!post_next()) {
     if (countdown != nullptr) free_countdowns_.push_back(countdown);
-    return is_refused(result) ? goes_nowhere() : result;
+    return NetPost::kBusy;
   }
-  if (offset == put.num_bytes && fits) return NetPost::kPosted;
+  bool is_whole = offset == put.num_bytes && fits;
   const auto finish = [&] {
     while (offset < put.num_bytes) {
-      result = has_room(peer) ? post_next() : NetPost::kBusy;
-      if (result != NetPost::kPosted) return result == NetPost::kFailed;
+      if (!has_room(peer) || !post_next()) return false;
     }
-    if (!fits) result = has_room(peer) ? send_signal(put) : NetPost::kBusy;
-    return result != NetPost::kBusy;
+    return fits || (has_room(peer) && send_signal(put) == NetPost::kPosted);
   };
-  const auto finish_or_lost = [&] {
-    if (!has_left(put.peer) && usable(put.peer)) return finish();
-    result = NetPost::kFailed;
-    return true;
-  };
-  const bool is_done = wait_until(finish_or_lost, Deadline::after_ns(kPieceLimitNs)) == WaitResult::kReady;
-  if (is_done && is_refused(result)) {
-    for (; offset < put.num_bytes; offset += most) count_down(countdown);
-    return NetPost::kPosted;
+  const auto is_over = [&] { return has_left(put.peer) || !usable(put.peer) || (is_whole = finish()); };
+  if (!is_whole && wait_until(is_over, Deadline::after_ns(kPieceLimitNs)) != WaitResult::kReady) {
+    lose(put.peer, "the network took only a part of a put");
   }
-  if (is_done) return result;
-  lose(put.peer, "the network took only a part of a put");
-  return NetPost::kFailed;
+  if (is_whole) return NetPost::kPosted;
+  // Of the pieces that will never go the sources may be reused.
+  for (; offset < put.num_bytes; offset += most) count_down(countdown);
+  return has_left(put.peer) ? NetPost::kPosted : NetPost::kFailed;
 }
 
 NetPost OfiEndpoint::write(const NetPut& put, const Region& to, const Source& source, const Piece& piece) {
@@ -214,9 +197,11 @@ NetPost OfiEndpoint::write(const NetPut& put, const Region& to, const Source& so
   const uint32_t word = piece.has_signal ? word_of(put) : kNoWord;
   const CompletionData data{uint32_t(rank_), peer.outgoing.next(), word,
                             word == kNoWord ? 0 : uint32_t(put.signal_value)};
+  const uint64_t delivery = needs_answer(peer) ? FI_DELIVERY_COMPLETE : piece.delivery;
 
   Operation* operation = take_operation(put.peer, rail);
   operation->sequence = data.sequence;
+  operation->is_answered = delivery == FI_DELIVERY_COMPLETE;
   operation->num_bytes = length;
   operation->countdown = piece.countdown;
   operation->is_upkeep = piece.is_upkeep;
@@ -237,19 +222,27 @@ NetPost OfiEndpoint::write(const NetPut& put, const Region& to, const Source& so
   message.data = data.pack();
   const uint64_t inject = is_value ? inject_flag(rail) : 0;
   const uint64_t more = piece.is_chained ? FI_MORE : 0;
-  const uint64_t flags = FI_REMOTE_CQ_DATA | FI_COMPLETION | piece.delivery | inject | more;
+  const uint64_t flags = FI_REMOTE_CQ_DATA | FI_COMPLETION | delivery | inject | more;
   SWITCHYARD_FAILPOINT("net.before_write");
   const int64_t written = fi_writemsg(rails_[rail].fabric.endpoint.get(), &message, flags);
   SWITCHYARD_FAILPOINT("net.write_posted");
   return posted(written, operation, "a write");
 }
 
-// A write of nothing, behind all others, that is complete when it is there.
-NetPost OfiEndpoint::write_fence(int peer, bool is_upkeep) {
+// Now and then, however fast writes follow each other: so that those which can be lost without a word, with a connection,
+// are fewer than there are numbers, and the next one has another number than was due.
+bool OfiEndpoint::needs_answer(const Peer& peer) const {
+  static_assert(kAnswerEvery + kSequenceSpan < kSequenceMask);
+  return delivery_ == 0 && peer.num_posted - peer.num_asked >= kAnswerEvery;
+}
+
+// A write of nothing, behind all others, that is complete when it is there; if there is room.
+void OfiEndpoint::write_fence(int peer) {
+  if (peers_[size_t(peer)].suspected_ns != 0 || !peers_[size_t(peer)].outgoing.has_room()) return;
   NetPut fence{};
   fence.peer = peer;
   const Region& sink = *find(kSinkRegion);
-  return write(fence, sink, {&sink_[1], &sink}, {0, 0, true, false, nullptr, FI_DELIVERY_COMPLETE, is_upkeep});
+  write(fence, sink, {&sink_[1], &sink}, {0, 0, true, false, nullptr, FI_DELIVERY_COMPLETE, /*is_upkeep=*/true});
 }
 
 NetPost OfiEndpoint::send_signal(const NetPut& put) {
@@ -258,7 +251,7 @@ NetPost OfiEndpoint::send_signal(const NetPut& put) {
   Operation* operation = take_operation(put.peer, rail);
   operation->sequence = peer.outgoing.next();
   const Way& way = rails_[rail].ways[size_t(put.peer)];
-  operation->message = {uint32_t(rank_), *operation->sequence, put.signal_region, way.tag, put.signal_offset, put.signal_value};
+  operation->message = {uint32_t(rank_), operation->sequence, put.signal_region, way.tag, put.signal_offset, put.signal_value};
   iovec local{&operation->message, sizeof(operation->message)};
   fi_msg message{};
   message.msg_iov = &local;
@@ -271,25 +264,6 @@ NetPost OfiEndpoint::send_signal(const NetPut& put) {
   return posted(sent, operation, "a signal");
 }
 
-NetPost OfiEndpoint::get(int peer_rank, uint32_t from_region, uint64_t from_offset, uint32_t to_region,
-                         uint64_t to_offset, uint64_t num_bytes) {
-  const std::lock_guard lock(mutex_);
-  if (failed_.load(std::memory_order_relaxed)) return NetPost::kFailed;
-  if (peer_rank < 0 || size_t(peer_rank) >= peers_.size() || !usable(peer_rank) || has_left(peer_rank)) return NetPost::kFailed;
-  const Region* from = find(from_region);
-  const Region* to = find(to_region);
-  if (from == nullptr || to == nullptr || !range_fits(to_offset, num_bytes, to->num_bytes)) return NetPost::kFailed;
-  const size_t rail = next_rail();
-  const RegionOffer& offer = from->offers[size_t(peer_rank)][rail];
-  if (!range_fits(from_offset, num_bytes, offer.num_bytes)) return NetPost::kFailed;
-  Operation* operation = take_operation(peer_rank, rail);
-  const int64_t asked = fi_read(rails_[rail].fabric.endpoint.get(), to->memory + to_offset, num_bytes,
-                                to->registrations[rail].descriptor, rails_[rail].ways[size_t(peer_rank)].address,
-                                offer.base + from_offset, offer.key, &operation->context);
-  if (asked == 0) rails_[rail].num_bytes_given += num_bytes;
-  return posted(asked, operation, "a read");
-}
-
 NetPost OfiEndpoint::flush() {
   const std::lock_guard lock(mutex_);
   if (num_in_flight_ > 0) poll();
@@ -297,18 +271,23 @@ NetPost OfiEndpoint::flush() {
   return num_in_flight_ == 0 ? NetPost::kPosted : NetPost::kBusy;
 }
 
-NetPost OfiEndpoint::deliver() {
-  {
-    const std::lock_guard lock(mutex_);
-    for (size_t rank = 0; rank < peers_.size(); ++rank) {
-      if (!peers_[rank].has_undelivered || !usable(int(rank)) || has_left(int(rank))) continue;
-      if (!has_room(peers_[rank])) return NetPost::kBusy;
-      const NetPost result = write_fence(int(rank), /*is_upkeep=*/false);
-      if (result == NetPost::kBusy) return NetPost::kBusy;
-      peers_[rank].has_undelivered = false;
-    }
+NetPost OfiEndpoint::deliver(Delivery& delivery) {
+  const std::lock_guard lock(mutex_);
+  poll();
+  if (failed_.load(std::memory_order_relaxed)) return NetPost::kFailed;
+  if (delivery.num_posted.empty()) {
+    for (const Peer& peer : peers_) delivery.num_posted.push_back(peer.num_posted);
   }
-  return flush();
+  delivery.is_open.assign(peers_.size(), false);
+  bool is_all = true;
+  for (size_t rank = 0; rank < peers_.size(); ++rank) {
+    const uint64_t wanted = delivery.num_posted[rank];
+    if (has_left(int(rank)) || !usable(int(rank)) || num_delivered(peers_[rank]) >= wanted) continue;
+    if (peers_[rank].num_asked < wanted) write_fence(int(rank));
+    is_all = false;
+    delivery.is_open[rank] = true;
+  }
+  return is_all ? NetPost::kPosted : NetPost::kBusy;
 }
 
 }  // namespace switchyard

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/failpoint.hpp"
+#include "base/guarded.hpp"
 #include "base/log.hpp"
 #include "platform/host/wait.hpp"
 #include "switchyard/platform/host.hpp"
@@ -32,7 +33,8 @@ Result<std::unique_ptr<Proxy>> Proxy::create(Runtime& runtime, NetEndpoint& endp
 
 Proxy::~Proxy() {
   // What kernels posted last, a signal perhaps that a peer waits for, still goes out.
-  if (rings_ != nullptr) wait_until([&] { return drain(); }, Deadline::after_ns(kSecond));
+  Delivery all;
+  if (rings_ != nullptr) (void)guarded([&] { wait_until([&] { return drain(all); }, Deadline::after_ns(kSecond)); });
   for (Lane& lane : lanes_) ProgressThreads::instance().remove(lane);
   if (rings_ == nullptr) return;
   if (const Status freed = runtime_.free_shared(rings_); !freed.ok()) log(LogLevel::kWarn, freed.message());
@@ -51,12 +53,18 @@ bool Proxy::Lane::progress() {
   return proxy.serve(*this);
 }
 
-bool Proxy::drain() {
+bool Proxy::drain(Delivery& delivery) {
+  if (delivery.num_in_rings.empty()) {
+    for (const Lane& lane : lanes_) delivery.num_in_rings.push_back(kHost.load_relaxed(&lane.ring->next_ticket));
+  }
   progress();
-  return std::all_of(lanes_.begin(), lanes_.end(), [](Lane& lane) {
+  for (size_t i = 0; i < lanes_.size(); ++i) {
+    Lane& lane = lanes_[i];
     const std::lock_guard lock(lane.mutex);
-    return lane.has_failed || kHost.load_relaxed(&lane.ring->failed) != 0 || lane.ring->is_drained(kHost);
-  });
+    const bool has_failed = lane.has_failed || kHost.load_relaxed(&lane.ring->failed) != 0;
+    if (!has_failed && lane.next < delivery.num_in_rings[i]) return false;
+  }
+  return true;
 }
 
 // Under the lane's lock.
@@ -100,12 +108,10 @@ NetPost Proxy::step(Lane& lane) {
     lane.has_put = true;
   }
   const uint64_t ticket = lane.next;
-  const auto is_usable = [&] { return lane.put.peer < num_ranks_ && endpoint_.usable(lane.put.peer); };
-  NetPost result = post(lane);
-  // Who was lost just then may have been heard to leave since: what is for that one goes nowhere, and fails nobody.
-  if (result == NetPost::kFailed && lane.next == ticket && is_usable()) result = post(lane);
+  const NetPost result = post(lane);
   if (lane.next == ticket) {
-    const bool dropped = result == NetPost::kFailed && lane.put.peer < num_ranks_ && !is_usable();
+    const bool dropped =
+        result == NetPost::kFailed && lane.put.peer < num_ranks_ && !endpoint_.usable(lane.put.peer);
     if (!dropped) return result;
     ++lane.next;
   }

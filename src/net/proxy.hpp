@@ -1,6 +1,6 @@
 // Proxy: the host's side of GIN's proxy backend. Takes what kernels write into the rings and gives it to the network.
 //
-// The reserved ring comes first, always; bulk data follows in pieces, as long as what is on its way does not exceed the
+// The reserved ring comes first; bulk data follows in pieces, as long as what is on its way does not exceed the
 // credit. The credit is small next to what a transport would queue, so that a signal never stands behind much; while
 // signals come it is half of that. Small puts to one peer that lie side by side in a ring are posted as a chain.
 // Each ring is a matter of its own to the progress threads, so that several share them; and whoever waits for the
@@ -38,8 +38,9 @@ class Proxy {
   ProxyRing* rings() const { return rings_; }
   const NetEndpoint& endpoint() const { return endpoint_; }
   bool progress();
-  // True when everything that was posted is with the network, or never will be; else moves what can be moved.
-  bool drain();
+  // True when everything that was in the rings at the first call with this one is with the network, or never will be; else
+  // moves what can be moved.
+  bool drain(Delivery& delivery);
 
  private:
   // One ring as its worker sees it.

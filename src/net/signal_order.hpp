@@ -64,7 +64,9 @@ using SignalOrder = BasicSignalOrder<kSequenceBits, kSequenceWindow>;
 template <int kBits, uint32_t kSpan>
 class BasicSentOrder {
  public:
-  bool has_room(uint32_t num_writes = 1) const { return ((next_ - oldest_) & kMask) + num_writes <= kSpan; }
+  bool has_room(uint32_t num_writes = 1) const { return num_open() + num_writes <= kSpan; }
+  // How many numbers the writes that are not delivered span.
+  uint32_t num_open() const { return (next_ - oldest_) & kMask; }
   // REQUIRES  has_room(). The number of the write that is posted next; it is used up by posted().
   uint32_t next() const { return next_; }
   void posted() { next_ = (next_ + 1) & kMask; }

@@ -481,7 +481,7 @@ foreach(line
     "peers_[rank].incoming.arrive(sequence, signal, apply)")
   switchyard_require_once(${CMAKE_SOURCE_DIR}/src/net/ofi_completions.cc "${line}")
 endforeach()
-switchyard_require_once(${CMAKE_SOURCE_DIR}/src/net/ofi_endpoint.hpp "outgoing.delivered(*operation->sequence)")
+switchyard_require_once(${CMAKE_SOURCE_DIR}/src/net/ofi_endpoint.hpp "outgoing.delivered(operation->sequence)")
 switchyard_require_once(${CMAKE_SOURCE_DIR}/src/net/ofi_posting.cc "outgoing.posted()")
 
 # --- what stream_model.hpp was extracted from: these lines are in its functions ---

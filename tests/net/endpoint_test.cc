@@ -204,19 +204,6 @@ TEST_P(Endpoint, ValuesTravelWithTheCall) {
   });
 }
 
-TEST_P(Endpoint, AGetIsCompleteWhenAFlushIs) {
-  on_both([](NetRank& self) {
-    for (size_t i = 0; i < kDataBytes / 2; ++i) self.data()[i] = uint8_t(i * 7 + size_t(self.comm.rank()));
-    ASSERT_TRUE(self.comm.barrier().ok());
-    for (const size_t num_bytes : {size_t{1}, size_t{1000}, kDataBytes / 2}) {
-      const auto get = [&] { return self.net.get(self.peer(), self.data_id, 0, self.data_id, kDataBytes / 2, num_bytes); };
-      ASSERT_EQ(self.insist(get), NetPost::kPosted);
-      ASSERT_EQ(self.flush(), NetPost::kPosted);
-      for (size_t i = 0; i < num_bytes; ++i) ASSERT_EQ(self.data()[kDataBytes / 2 + i], uint8_t(i * 7 + size_t(self.peer())));
-    }
-  });
-}
-
 // Far more than can be in flight, to a rank that does not help: its process's progress thread does.
 TEST_P(Endpoint, TakesMoreThanItHasRoomFor) {
   on_both([](NetRank& self) {

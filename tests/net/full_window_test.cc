@@ -18,19 +18,24 @@ class FullWindow : public ::testing::Test {
   static void await_hit(const char* name) {
     EXPECT_EQ(wait_until([&] { return failpoint_hits(name) > 0; }, Deadline::after_ns(20 * kSecond)), WaitResult::kReady) << name;
   }
-  // Rank 1 takes in no more once it has got a first write; then there is one that it has to answer.
-  static void pin(NetRank& self) {
+  // Rank 1 takes in no more once it has got a first write.
+  static void stop_other(NetRank& self) {
     ASSERT_TRUE(set_failpoint("net.write_arrived", "delay:60000@1").ok());
     ASSERT_EQ(self.put(self.put_of(0, 0, 8, 0)), NetPost::kPosted);
     await_hit("net.write_arrived");
-    ASSERT_EQ(self.net.deliver(), NetPost::kBusy);
+  }
+  // And then there is one that it has to answer.
+  static void pin(NetRank& self) {
+    stop_other(self);
+    Delivery delivery;
+    ASSERT_EQ(self.net.deliver(delivery), NetPost::kBusy);
   }
   static void release() { ASSERT_TRUE(set_failpoint("net.write_arrived", "off").ok()); }
 
   // Posts until there is no room any more; how many.
   static uint64_t fill(NetRank& self, const NetPut& put) {
     uint64_t num_posted = 0;
-    while (num_posted < 10'000 && self.net.put(put) == NetPost::kPosted) ++num_posted;
+    while (num_posted < kSequenceMask && self.net.put(put) == NetPost::kPosted) ++num_posted;
     return num_posted;
   }
 };
@@ -68,9 +73,45 @@ TEST_F(FullWindow, WhoFindsNoRoomForAllOfAPutComesBack) {
     EXPECT_TRUE(self.net.usable(1)) << self.net.why_lost(1).to_string();
     release();
     EXPECT_EQ(self.put(put), NetPost::kPosted);
-    EXPECT_EQ(self.insist([&] { return self.net.deliver(); }), NetPost::kPosted);
+    EXPECT_EQ(self.deliver(), NetPost::kPosted);
     const uint64_t all = 1 + (num_posted + 1) * kValue;
     EXPECT_EQ(wait_until([&] { return heard() == all; }, Deadline::after_ns(20 * kSecond)), WaitResult::kReady) << heard();
+  });
+}
+
+// What a connection takes along goes without a word; of so many numbers that the next is due all the same it must not be.
+TEST_F(FullWindow, FewerWritesAreUnansweredThanThereAreNumbers) {
+  with_idle_peer([&](NetRank& self, const auto& heard) {
+    stop_other(self);
+    const uint64_t num_posted = fill(self, self.put_of(64, 64, 8, 0));
+    EXPECT_GT(num_posted, kSequenceSpan) << "nothing is on its way";
+    EXPECT_LT(num_posted, kSequenceMask / 2);
+    release();
+    EXPECT_EQ(self.deliver(), NetPost::kPosted);
+    const uint64_t all = 1 + num_posted;
+    EXPECT_EQ(wait_until([&] { return heard() == all; }, Deadline::after_ns(20 * kSecond)), WaitResult::kReady) << heard();
+  });
+}
+
+// Others may post on and on.
+TEST_F(FullWindow, ADeliveryWaitsForNothingThatWasPostedLater) {
+  with_idle_peer([&](NetRank& self, const auto& heard) {
+    stop_other(self);
+    Delivery delivery;
+    ASSERT_EQ(self.net.deliver(delivery), NetPost::kBusy);
+    EXPECT_TRUE(delivery.is_open[1]);
+    const NetPut put = self.put_of(64, 64, 64, 0);
+    ASSERT_EQ(self.net.put(put), NetPost::kPosted);
+    release();
+    uint64_t num_posted = 2;
+    const auto is_delivered = [&] {
+      num_posted += self.net.put(put) == NetPost::kPosted;
+      return self.net.deliver(delivery) == NetPost::kPosted;
+    };
+    EXPECT_EQ(wait_until(is_delivered, Deadline::after_ns(20 * kSecond)), WaitResult::kReady);
+    EXPECT_GE(heard(), 1u);
+    EXPECT_EQ(self.deliver(), NetPost::kPosted);
+    EXPECT_EQ(wait_until([&] { return heard() == num_posted; }, Deadline::after_ns(20 * kSecond)), WaitResult::kReady);
   });
 }
 

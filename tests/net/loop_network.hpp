@@ -34,9 +34,8 @@ class LoopNetwork {
     NetPost put_value(const NetPut& put, uint64_t value) override {
       return send(put, value, reinterpret_cast<const char*>(&value));
     }
-    NetPost get(int, uint32_t, uint64_t, uint32_t, uint64_t, uint64_t) override { return NetPost::kPosted; }
     NetPost flush() override { return NetPost::kPosted; }
-    NetPost deliver() override { return NetPost::kPosted; }
+    NetPost deliver(Delivery&) override { return NetPost::kPosted; }
     bool progress() override { return false; }
     void catch_up() override {}
     uint64_t bytes_in_flight() const override { return 0; }

@@ -47,6 +47,11 @@ class NetRank {
   NetPost flush() {
     return insist([&] { return net.flush(); });
   }
+  // All that was posted so far.
+  NetPost deliver() {
+    Delivery delivery;
+    return insist([&] { return net.deliver(delivery); });
+  }
   uint64_t signal(int index) const {
     return std::atomic_ref(static_cast<uint64_t*>(signals_)[index]).load(std::memory_order_acquire);
   }

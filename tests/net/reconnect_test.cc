@@ -166,7 +166,7 @@ void Reconnect::lose_writes(End end, uint64_t num_before) {
     if (self.comm.rank() == 0) {
       std::memset(self.data(), 1, kHalf);
       for (uint64_t i = 0; i < num_before; ++i) ASSERT_EQ(self.put(self.put_of(kHalf + 64, 0, 8, 3)), NetPost::kPosted);
-      ASSERT_EQ(self.insist([&] { return self.net.deliver(); }), NetPost::kPosted);  // so that nothing follows by itself
+      ASSERT_EQ(self.deliver(), NetPost::kPosted);  // so that nothing follows by itself
     } else {
       ASSERT_TRUE(self.wait_signal(3, num_before));
     }
@@ -231,7 +231,7 @@ TEST_P(ReconnectPlain, NothingCountsThatComesAfterWhatWasLost) {
     ASSERT_TRUE(self.comm.exchange(uint32_t{0}).ok());
     if (self.comm.rank() == 0) {
       std::memset(self.data(), 1, kHalf);
-      ASSERT_TRUE(set_failpoints("net.write_arrived=delay:60000@1,net.before_loss_told=delay:20000@1").ok());
+      ASSERT_TRUE(set_failpoints("net.write_arrived=delay:60000@1,bootstrap.loss_unsent=delay:1500@1").ok());
       ASSERT_EQ(self.put(self.put_of(kHalf, 0, 1, 1)), NetPost::kPosted);
       const auto is_there = [&] { return byte_at(target) == 1; };
       ASSERT_EQ(wait_until(is_there, Deadline::after_ns(20 * kSecond)), WaitResult::kReady);

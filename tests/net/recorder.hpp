@@ -27,9 +27,8 @@ class Recorder : public NetEndpoint {
     return num_posted;
   }
   NetPost put_value(const NetPut& put, uint64_t value) override { return take({put, value, true}); }
-  NetPost get(int, uint32_t, uint64_t, uint32_t, uint64_t, uint64_t) override { return NetPost::kFailed; }
   NetPost flush() override { return flushed_ ? NetPost::kPosted : NetPost::kBusy; }
-  NetPost deliver() override { return flush(); }
+  NetPost deliver(Delivery&) override { return flush(); }
   bool progress() override { return false; }
   void catch_up() override {}
   uint64_t bytes_in_flight() const override { return bytes_in_flight_; }
@@ -56,7 +55,6 @@ class Recorder : public NetEndpoint {
   std::atomic<int> busy_after_{-1};  // so many posts; -1: never
   std::atomic<uint64_t> bytes_in_flight_{0};
   std::atomic<int> lost_peer_{-1};
-  std::atomic<int> num_to_refuse_{0};  // puts, whoever they are for
   mutable std::atomic<int> last_asked_{-1};  // why it is lost
   std::atomic<uint32_t> refused_region_{0};  // puts from there fail
 
@@ -65,7 +63,6 @@ class Recorder : public NetEndpoint {
     if (busy_) return NetPost::kBusy;
     if (busy_after_ == 0) return busy_ = true, NetPost::kBusy;
     if (what.put.peer == lost_peer_) return NetPost::kFailed;
-    if (num_to_refuse_ > 0) return --num_to_refuse_, NetPost::kFailed;
     if (refused_region_ != 0 && what.put.from_region == refused_region_) return NetPost::kFailed;
     const std::lock_guard lock(mutex_);
     posted_.push_back(what);
