@@ -24,9 +24,12 @@ bool OfiEndpoint::progress() {
   if (!lock) return false;
   count_help();
   SWITCHYARD_FAILPOINT("net.progress");
-  const bool moved = poll();
+  const uint64_t begin_ns = now_ns();
+  const bool has_completed = poll();
+  // Of what arrives nobody is told before all of it is here, but taking it in takes time: who is at it should not nap.
+  const bool took_in = now_ns() - begin_ns > kIdlePollNs;
   look_after_peers();
-  return moved;
+  return has_completed || took_in;
 }
 
 // True when something had completed, here or from a peer.
