@@ -329,8 +329,9 @@ Status Communicator::barrier() {
   const bool is_settled = settle_network(delivery, Deadline::after_ns(timeout_ns_ / 2));
   const auto all_settled = job_->bootstrap().exchange_values(comm_id_, members_, uint8_t(is_settled), limit);
   if (net_ != nullptr) net_->catch_up();
-  if (!is_settled) return not_delivered(delivery);
+  network_is_stuck_.store(!is_settled, std::memory_order_relaxed);  // a hint
   if (!all_settled.ok()) return all_settled.status();
+  if (!is_settled) return not_delivered(delivery);
   for (size_t rank = 0; rank < all_settled.value().size(); ++rank) {
     if (all_settled.value()[rank] != 0) continue;
     return Status::remote(text("rank ", rank_, ": rank ", rank, " could not have all delivered that it had posted, to whomever"));
@@ -365,8 +366,12 @@ Result<Window*> Communicator::register_window(void* memory, size_t num_bytes) {
 bool Communicator::settle_network(Delivery& delivery, Deadline limit) {
   if (net_ == nullptr) return true;
   const auto settled = [&] {
-    if (proxy_ != nullptr && !proxy_->drain(delivery)) return false;
-    if (net_->deliver(delivery) != NetPost::kBusy) return true;
+    if (!net_->usable(rank_)) return true;  // it has ended as a whole
+    const bool is_drained = proxy_ == nullptr || proxy_->drain(delivery);
+    Delivery so_far;
+    const NetPost delivered = net_->deliver(is_drained ? delivery : so_far);
+    if (is_drained && delivered != NetPost::kBusy) return true;
+    if (!is_drained) delivery.is_open = std::move(so_far.is_open);
     net_->progress();
     return false;
   };
@@ -400,9 +405,10 @@ void Communicator::leave_network() {
   Delivery delivery;
   if (!settle_to_end(delivery)) {
     log(LogLevel::kWarn, "a communicator ends, but ", not_delivered(delivery).message());
-    for (size_t rank = 0; rank < delivery.is_open.size(); ++rank) {
-      if (!delivery.is_open[rank]) continue;
-      job_->bootstrap().tell_unreachable(net_id(), members_[rank], "it left before all that it had posted was delivered");
+    for (int rank = 0; rank < num_ranks(); ++rank) {
+      const bool is_open = delivery.is_open.empty() || delivery.is_open[size_t(rank)];  // or nobody knows
+      if (rank == rank_ || !is_open || has_left(rank)) continue;
+      job_->bootstrap().tell_unreachable(net_id(), members_[size_t(rank)], "it left before all that it had posted was delivered");
     }
   }
   job_->bootstrap().tell_left_network(net_id());
@@ -459,9 +465,11 @@ Window* Communicator::find_window(const void* handle) const {
 
 // This communicator's waits end at once: who tells the others may have to wait for somebody who is in one.
 void Communicator::abort(const std::string& reason) {
-  report_async_error(Status::invalid_usage("aborted: " + reason));
+  (void)guarded([&] { report_async_error(Status::invalid_usage("aborted: " + reason)); });
   health_->abort();
-  if (net_ != nullptr) net_->abort();
+  (void)guarded([&] {
+    if (net_ != nullptr) net_->abort();
+  });
   job_->abort(reason);
 }
 

@@ -147,7 +147,7 @@ Result<Group::Shared> Group::share(size_t num_bytes) {
   return shared;
 }
 
-Status Group::unshare(const Shared& shared, bool peers_are_done) {
+Status Group::unshare(Shared shared, bool peers_are_done) {
   std::erase_if(shared_, [&](const Shared& known) { return known.memory == shared.memory; });
   const Status gone = comm_.deregister_window(shared.window);
   const Status freed = comm_.release(shared.memory, peers_are_done && gone.ok());

@@ -90,7 +90,7 @@ class Group : protected OperationObserver {
   // COLLECTIVE.
   Result<Shared> share(size_t num_bytes);
   // REQUIRES  this rank uses it no more.
-  Status unshare(const Shared& shared, bool peers_are_done);
+  Status unshare(Shared shared, bool peers_are_done);
   // Memory of this rank's kernels, given back with the group; what it holds is undefined.
   Result<char*> carve(size_t num_bytes);
 

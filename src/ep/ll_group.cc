@@ -1,9 +1,11 @@
 #include "ep/ll_group.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/checked.hpp"
 #include "base/failpoint.hpp"
+#include "base/log.hpp"
 
 namespace switchyard::ep {
 namespace {
@@ -87,12 +89,14 @@ Status LlGroup::make_payload(uint64_t inbox_block_bytes, uint64_t outbox_block_b
   layout.outbox_block_bytes = round_up(outbox_block_bytes, 4096);
   SWITCHYARD_FAILPOINT_TRY("group.before_payload");
   SWITCHYARD_ASSIGN(const Shared payload, share(layout.payload_bytes()));
-  // Every rank is through with the old window: registration ended in a barrier, and each synchronised before it.
-  if (payload_.window != nullptr) SWITCHYARD_TRY(unshare(payload_, true));
-  payload_ = payload;
+  const Shared old = std::exchange(payload_, payload);
   view_.layout = layout;
   view_.payload = payload_.window->bases();
   view_.payload_id = payload_.window->id();
+  // Every rank is through with the old window: registration ended in a barrier, and each synchronised before it.
+  if (old.window != nullptr) {
+    if (const Status gone = unshare(old, true); !gone.ok()) log(LogLevel::kWarn, "of a group's buffer that has grown: ", gone.message());
+  }
   SWITCHYARD_FAILPOINT_TRY("group.after_payload");
   return {};
 }

@@ -162,10 +162,8 @@ bool ChecksumEndpoint::send_waiting_entries() {
 NetPost ChecksumEndpoint::deliver(Delivery& delivery) {
   const std::lock_guard lock(mutex_);
   if (failed()) return NetPost::kFailed;
-  if (send_waiting_entries() || !delivery.num_posted.empty()) return inner_->deliver(delivery);
-  delivery.is_open.assign(targets_.size(), false);
-  for (size_t peer = 0; peer < targets_.size(); ++peer) delivery.is_open[peer] = targets_[peer].entry_waits;
-  return NetPost::kBusy;
+  send_waiting_entries();
+  return deliver_beneath(*inner_, delivery, targets_.size(), [&](size_t peer) { return targets_[peer].entry_waits; });
 }
 
 NetPost ChecksumEndpoint::flush() {

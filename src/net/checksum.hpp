@@ -5,7 +5,8 @@
 // landed, and only then gives the signal. Entries lost, repeated or damaged are found by their number and their own
 // hash. A source has at most kNumEntries entries underway; the target tells it how many it has taken.
 //
-// What is found: damage to bytes of a put until its signal is given. Not: damage done later; a peer that lies. Puts that overlap without a signal between them may look damaged.
+// What is found: damage to bytes of a put until its signal is given. Not: damage done later; a peer that lies. Puts that
+// overlap without a signal between them may look damaged.
 //
 // THREADS    as NetEndpoint.
 // OWNERSHIP  owns the endpoint it decorates and the ledger. Reads the memory of registered regions, which must be the

@@ -282,32 +282,22 @@ bool FaultEndpoint::send_all() {
   return moved;
 }
 
-// Sends what it can. True when nothing is held back, and nothing was dropped.
-bool FaultEndpoint::owes_nothing() {
-  send_all();
-  return std::all_of(peers_.begin(), peers_.end(),
-                     [](const Peer& peer) { return peer.num_lost == 0 && peer.queue.empty(); });
-}
-
 NetPost FaultEndpoint::flush() {
   const std::lock_guard lock(mutex_);
-  const bool all_sent = owes_nothing();
+  send_all();
   const NetPost flushed = inner_->flush();
   if (failed_ || flushed == NetPost::kFailed) return NetPost::kFailed;
-  return all_sent ? flushed : NetPost::kBusy;
+  return std::any_of(peers_.begin(), peers_.end(), owes) ? NetPost::kBusy : flushed;
 }
 
 // What is held back was taken before, and goes first; what others post meanwhile has to wait for it, too.
 NetPost FaultEndpoint::deliver(Delivery& delivery) {
   const std::lock_guard lock(mutex_);
-  const bool all_sent = owes_nothing();
-  if (failed_) return NetPost::kFailed;
-  if (all_sent || !delivery.num_posted.empty()) return inner_->deliver(delivery);
-  delivery.is_open.assign(peers_.size(), false);
-  for (size_t peer = 0; peer < peers_.size(); ++peer) {
-    delivery.is_open[peer] = peers_[peer].num_lost > 0 || !peers_[peer].queue.empty();
-  }
-  return NetPost::kBusy;
+  send_all();
+  if (failed_ || aborted_.load(std::memory_order_relaxed)) return NetPost::kFailed;
+  return deliver_beneath(*inner_, delivery, peers_.size(), [&](size_t peer) {
+    return peers_[peer].cut != Cut::kRefuse && owes(peers_[peer]);
+  });
 }
 
 void FaultEndpoint::catch_up() {

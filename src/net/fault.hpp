@@ -92,7 +92,8 @@ class FaultEndpoint final : public NetEndpoint {
   void send_now(Peer& peer);
   void part_with(Peer& peer);
   void lose_queues();
-  bool owes_nothing();
+  // Something for it is held back, or was dropped.
+  static bool owes(const Peer& peer) { return peer.num_lost > 0 || !peer.queue.empty(); }
   Status why_cut(size_t peer) const;
   Status why_failed() const;
   void counted(Fault fault) { counts_[size_t(fault)].fetch_add(1, std::memory_order_relaxed); }

@@ -100,6 +100,22 @@ class NetEndpoint : public Progressed {
   virtual NetEndpoint* inner() { return nullptr; }
 };
 
+// For a decorator that has taken posts and holds some back: those of others are delivered meanwhile, and who is open is seen.
+// `is_held(peer)`: something for that peer is.
+template <class IsHeld>
+NetPost deliver_beneath(NetEndpoint& inner, Delivery& delivery, size_t num_ranks, IsHeld is_held) {
+  std::vector<bool> held(num_ranks);
+  bool any = false;
+  for (size_t peer = 0; peer < num_ranks; ++peer) any |= held[peer] = is_held(peer);
+  if (!any || !delivery.num_posted.empty()) return inner.deliver(delivery);
+  Delivery so_far;
+  const NetPost result = inner.deliver(so_far);
+  so_far.is_open.resize(num_ranks);
+  for (size_t peer = 0; peer < num_ranks; ++peer) held[peer] = held[peer] || so_far.is_open[peer];
+  delivery.is_open = std::move(held);
+  return result == NetPost::kFailed ? result : NetPost::kBusy;
+}
+
 struct NetContext {
   std::string name;         // as it was asked for
   Window::Context window;   // who is in the communicator and how they exchange

@@ -134,8 +134,7 @@ class OfiEndpoint final : public NetEndpoint {
     bool has_signal;
     bool is_chained;  // another write follows at once
     Countdown* countdown;
-    uint64_t delivery;  // what its completion means
-    bool is_upkeep = false;
+    bool is_upkeep = false;  // complete when it is delivered, whatever completions of others mean
   };
 
   OfiEndpoint(const NetContext& context, std::vector<Rail> rails)
@@ -157,15 +156,15 @@ class OfiEndpoint final : public NetEndpoint {
   bool has_left(int peer) const { return peers_[size_t(peer)].left.load(std::memory_order_relaxed); }
   NetPost put_from(const NetPut& put, const Source& source, bool is_chained);
   bool may_chain(const Peer& peer) const;
-  NetPost write(const NetPut& put, const Region& to, const Source& source, const Piece& piece);
+  bool write(const NetPut& put, const Region& to, const Source& source, const Piece& piece);
   void write_fence(int peer);
   bool needs_answer(const Peer& peer) const;
   uint64_t num_delivered(const Peer& peer) const {
     return delivery_ == 0 ? peer.num_answered : peer.num_posted - peer.outgoing.num_open();
   }
-  NetPost send_signal(const NetPut& put);
+  bool send_signal(const NetPut& put);
   uint32_t word_of(const NetPut& put) const;
-  NetPost posted(int64_t result, Operation* operation, const char* what);
+  bool posted(int64_t result, Operation* operation, const char* what);
   bool has_room(Peer& peer, uint64_t num_writes = 1);
   // Of what is in no registered region. Only where it would have to be: of what is injected, libfabric 1.17's rxm loses the context, and
   // crashes when such an operation ends with its connection.
@@ -257,7 +256,7 @@ class OfiEndpoint final : public NetEndpoint {
   std::vector<Countdown*> free_countdowns_;
   uint64_t sink_[2] = {};  // where the others' bare writes go, and what this rank's carry
   uint64_t num_posted_ = 0;   // operations that the provider took
-  size_t num_in_flight_ = 0;  // writes, reads and messages of this rank, but to peers that are written off
+  size_t num_in_flight_ = 0;  // writes and messages of this rank, but to peers that are written off
   std::atomic<uint64_t> bytes_in_flight_{0};  // written under the lock; read by anybody, as a hint
   uint64_t next_look_ns_ = 0;                 // after the peers
   bool was_disturbed_ = false;  // by messages of who is not of this job

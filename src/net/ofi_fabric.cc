@@ -31,7 +31,7 @@ Result<InfoPtr> find_provider(const std::string& provider, const Interface& inte
   const InfoPtr hints(library.dupinfo(nullptr));  // as fi_allocinfo() does
   if (hints == nullptr) return fabric_error("fi_dupinfo", -FI_ENOMEM);
   hints->ep_attr->type = FI_EP_RDM;
-  hints->caps = FI_RMA | FI_MSG | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE | FI_SEND | FI_RECV;
+  hints->caps = FI_RMA | FI_MSG | FI_WRITE | FI_REMOTE_WRITE | FI_SEND | FI_RECV;
   hints->mode = FI_CONTEXT | FI_CONTEXT2;
   hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
   hints->domain_attr->threading = FI_THREAD_DOMAIN;

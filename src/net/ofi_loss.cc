@@ -10,8 +10,8 @@
 //   both         tell a peer that they have lost, through the bootstrap, so that it need not wait for its time limit.
 //
 // What the source finds may mean that the peer has left in good order, or died, of which the news comes another way. So it
-// is a suspicion at first: the peer confirms it, or the news comes, or nothing does for a heartbeat. Until then posts find
-// no room. What the target misses is lost, whatever comes.
+// is a suspicion at first: the peer confirms it, or the news comes, or nothing does for a heartbeat, at least a second. Until
+// then posts find no room. What the target misses is lost, whatever comes.
 #include <algorithm>
 #include <utility>
 
@@ -25,7 +25,8 @@ namespace {
 uint64_t look_interval_ns() { return env().heartbeat_ms * kMillisecond / 4; }
 // Who was there is there soon, or gone.
 uint64_t reconnect_limit_ns() { return env().heartbeat_ms * kMillisecond * 3 / 2; }
-uint64_t suspicion_limit_ns() { return env().heartbeat_ms * kMillisecond; }
+// News of a departure may be late where machines are busy.
+uint64_t suspicion_limit_ns() { return std::max(env().heartbeat_ms * kMillisecond, kSecond); }
 
 }  // namespace
 
@@ -102,9 +103,10 @@ bool OfiEndpoint::stop(const Status& why) {
 void OfiEndpoint::suspect(int rank, const std::string& why) {
   Peer& peer = peers_[size_t(rank)];
   if (has_left(rank) || !usable(rank) || peer.suspected_ns != 0) return;
+  peer.suspicion = why;  // may throw, and then nothing is suspected
   peer.suspected_ns = now_ns();
-  peer.suspicion = why;
   ++num_suspected_;
+  log(LogLevel::kInfo, "rank ", rank_, ": does the network still reach rank ", rank, "? ", why);
   losses_.tell(rank, why);
 }
 

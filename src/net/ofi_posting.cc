@@ -41,7 +41,7 @@ std::string OfiEndpoint::on_rail(size_t rail) const {
   return text(" on rail ", rail + 1, " (interface ", rails_[rail].fabric.interface.name, ")");
 }
 
-NetPost OfiEndpoint::posted(int64_t result, Operation* operation, const char* what) {
+bool OfiEndpoint::posted(int64_t result, Operation* operation, const char* what) {
   if (result == 0) {
     Peer& peer = peers_[size_t(operation->peer)];
     peer.outgoing.posted();
@@ -53,14 +53,14 @@ NetPost OfiEndpoint::posted(int64_t result, Operation* operation, const char* wh
       rails_[operation->rail].num_bytes_given += operation->num_bytes;
     }
     has_way(operation->peer, operation->rail);
-    return NetPost::kPosted;
+    return true;
   }
   const int peer = operation->peer;
   const size_t rail = operation->rail;
   give_back(operation);
   if (result != -FI_EAGAIN) suspect(peer, text(what, on_rail(rail), ": ", fabric_words(int(-result))));
   else if (keeps_refusing(peer, rail)) suspect(peer, text("it takes no connection", on_rail(rail)));
-  return NetPost::kBusy;
+  return false;
 }
 
 // Of writes that belong together none is posted before there is room for all: who holds the lock to wait for the rest
@@ -145,15 +145,21 @@ NetPost OfiEndpoint::put_from(const NetPut& put, const Source& source, bool is_c
   // All of it at once: of a put that is refused no piece is posted.
   if (source.memory == nullptr || !reaches(put)) return NetPost::kFailed;
   Peer& peer = peers_[size_t(put.peer)];
-  const auto goes_nowhere = [&] { return count_reusable(put.counter), NetPost::kPosted; };
-  if (has_left(put.peer)) return goes_nowhere();
+  if (has_left(put.peer)) {
+    count_reusable(put.counter);
+    return NetPost::kPosted;
+  }
   const bool bare = put.num_bytes == 0;
   const Region& to = *find(bare ? kSinkRegion : put.to_region);
   const bool fits = put.signal_value == 0 || word_of(put) != kNoWord;
   const uint64_t most = piece_bytes(put.num_bytes);
   const uint64_t num_pieces = std::max<uint64_t>(1, div_up(put.num_bytes, most));
   if (!has_room(peer, bare ? 1 : num_pieces + !fits)) return NetPost::kBusy;
-  if (bare && !fits) return send_signal(put);
+  if (bare && !fits) {
+    if (!send_signal(put)) return NetPost::kBusy;
+    count_reusable(put.counter);  // it has no source
+    return NetPost::kPosted;
+  }
   // The signal goes with the last piece, or as a message that has the next number, which says nothing about the source;
   // once a piece is posted the others must be, too.
   Countdown* const countdown = begin_countdown(put, num_pieces);
@@ -162,10 +168,9 @@ NetPost OfiEndpoint::put_from(const NetPut& put, const Source& source, bool is_c
     const uint64_t num_bytes = std::min(most, put.num_bytes - offset);
     const bool last = offset + num_bytes == put.num_bytes;
     const bool has_signal = last && fits;
-    const NetPost posted = write(
-        put, to, source, {offset, num_bytes, has_signal, has_signal && is_chained && may_chain(peer), countdown, delivery_});
-    if (posted == NetPost::kPosted) offset += num_bytes;
-    return posted == NetPost::kPosted;
+    if (!write(put, to, source, {offset, num_bytes, has_signal, has_signal && is_chained && may_chain(peer), countdown})) return false;
+    offset += num_bytes;
+    return true;
   };
   if (!post_next()) {
     if (countdown != nullptr) free_countdowns_.push_back(countdown);
@@ -176,19 +181,20 @@ NetPost OfiEndpoint::put_from(const NetPut& put, const Source& source, bool is_c
     while (offset < put.num_bytes) {
       if (!has_room(peer) || !post_next()) return false;
     }
-    return fits || (has_room(peer) && send_signal(put) == NetPost::kPosted);
+    return fits || (has_room(peer) && send_signal(put));
   };
   const auto is_over = [&] { return has_left(put.peer) || !usable(put.peer) || (is_whole = finish()); };
   if (!is_whole && wait_until(is_over, Deadline::after_ns(kPieceLimitNs)) != WaitResult::kReady) {
     lose(put.peer, "the network took only a part of a put");
   }
-  if (is_whole) return NetPost::kPosted;
-  // Of the pieces that will never go the sources may be reused.
-  for (; offset < put.num_bytes; offset += most) count_down(countdown);
-  return has_left(put.peer) ? NetPost::kPosted : NetPost::kFailed;
+  // Of pieces that will never go, to one that is gone, the sources may be reused. That the peer is lost the next post says.
+  if (!is_whole) {
+    for (; offset < put.num_bytes; offset += most) count_down(countdown);
+  }
+  return NetPost::kPosted;
 }
 
-NetPost OfiEndpoint::write(const NetPut& put, const Region& to, const Source& source, const Piece& piece) {
+bool OfiEndpoint::write(const NetPut& put, const Region& to, const Source& source, const Piece& piece) {
   Peer& peer = peers_[size_t(put.peer)];
   const size_t rail = next_rail();
   const RegionOffer& offer = to.offers[size_t(put.peer)][rail];
@@ -197,7 +203,7 @@ NetPost OfiEndpoint::write(const NetPut& put, const Region& to, const Source& so
   const uint32_t word = piece.has_signal ? word_of(put) : kNoWord;
   const CompletionData data{uint32_t(rank_), peer.outgoing.next(), word,
                             word == kNoWord ? 0 : uint32_t(put.signal_value)};
-  const uint64_t delivery = needs_answer(peer) ? FI_DELIVERY_COMPLETE : piece.delivery;
+  const uint64_t delivery = piece.is_upkeep || needs_answer(peer) ? FI_DELIVERY_COMPLETE : delivery_;
 
   Operation* operation = take_operation(put.peer, rail);
   operation->sequence = data.sequence;
@@ -242,14 +248,16 @@ void OfiEndpoint::write_fence(int peer) {
   NetPut fence{};
   fence.peer = peer;
   const Region& sink = *find(kSinkRegion);
-  write(fence, sink, {&sink_[1], &sink}, {0, 0, true, false, nullptr, FI_DELIVERY_COMPLETE, /*is_upkeep=*/true});
+  write(fence, sink, {&sink_[1], &sink}, {0, 0, true, false, nullptr, /*is_upkeep=*/true});
 }
 
-NetPost OfiEndpoint::send_signal(const NetPut& put) {
+bool OfiEndpoint::send_signal(const NetPut& put) {
   Peer& peer = peers_[size_t(put.peer)];
   const size_t rail = next_rail();
   Operation* operation = take_operation(put.peer, rail);
+  const uint64_t delivery = needs_answer(peer) ? FI_DELIVERY_COMPLETE : delivery_;
   operation->sequence = peer.outgoing.next();
+  operation->is_answered = delivery == FI_DELIVERY_COMPLETE;
   const Way& way = rails_[rail].ways[size_t(put.peer)];
   operation->message = {uint32_t(rank_), operation->sequence, put.signal_region, way.tag, put.signal_offset, put.signal_value};
   iovec local{&operation->message, sizeof(operation->message)};
@@ -259,7 +267,7 @@ NetPost OfiEndpoint::send_signal(const NetPut& put) {
   message.addr = way.address;
   message.context = &operation->context;
   const int64_t sent =
-      fi_sendmsg(rails_[rail].fabric.endpoint.get(), &message, inject_flag(rail) | FI_COMPLETION | delivery_);
+      fi_sendmsg(rails_[rail].fabric.endpoint.get(), &message, inject_flag(rail) | FI_COMPLETION | delivery);
   SWITCHYARD_FAILPOINT("net.message_posted");
   return posted(sent, operation, "a signal");
 }
@@ -282,8 +290,10 @@ NetPost OfiEndpoint::deliver(Delivery& delivery) {
   bool is_all = true;
   for (size_t rank = 0; rank < peers_.size(); ++rank) {
     const uint64_t wanted = delivery.num_posted[rank];
-    if (has_left(int(rank)) || !usable(int(rank)) || num_delivered(peers_[rank]) >= wanted) continue;
-    if (peers_[rank].num_asked < wanted) write_fence(int(rank));
+    const Peer& peer = peers_[rank];
+    const bool is_there = peer.suspected_ns == 0 && num_delivered(peer) >= wanted;  // of a suspect, operations have failed
+    if (is_there || has_left(int(rank)) || !usable(int(rank))) continue;
+    if (peer.num_asked < wanted) write_fence(int(rank));
     is_all = false;
     delivery.is_open[rank] = true;
   }

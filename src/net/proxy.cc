@@ -113,6 +113,7 @@ NetPost Proxy::step(Lane& lane) {
     const bool dropped =
         result == NetPost::kFailed && lane.put.peer < num_ranks_ && !endpoint_.usable(lane.put.peer);
     if (!dropped) return result;
+    count_reusable(lane.put.counter);
     ++lane.next;
   }
   // Of a chain that was not posted whole the rest is read once more.

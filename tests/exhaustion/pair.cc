@@ -45,7 +45,8 @@ bool hear(int socket, T& value) {
 
 Status use(Communicator& comm, const Life& life, uint64_t timeout_ns) {
   SWITCHYARD_ASSIGN(void* memory, comm.runtime().allocate(kWindowBytes));
-  const auto give_back = [&](void* p) { (void)comm.runtime().free(p); };
+  bool is_done_with = false;  // the network, with it
+  const auto give_back = [&](void* p) { (void)comm.release(p, is_done_with); };
   const std::unique_ptr<void, decltype(give_back)> owner(memory, give_back);
   SWITCHYARD_ASSIGN(Window * window, comm.register_window(memory, kWindowBytes));
   SWITCHYARD_TRY(comm.barrier());
@@ -56,8 +57,9 @@ Status use(Communicator& comm, const Life& life, uint64_t timeout_ns) {
     if (life.round_trips) SWITCHYARD_TRY(make_round_trips(*child, {stream.get()}, timeout_ns));
     return child->barrier();
   }();
-  SWITCHYARD_TRY(comm.deregister_window(window));
-  return status;
+  const Status gone = comm.deregister_window(window);
+  is_done_with = gone.ok();
+  return gone.ok() ? status : gone;
 }
 
 Status live(int rank, const Order& order, int control) {
