@@ -55,7 +55,7 @@ class Comm {
   Comm split(int color, int key) const;
   // COLLECTIVE. The same ranks again, with windows and traffic of their own.
   Comm duplicate() const { return split(0, rank()); }
-  // COLLECTIVE.
+  // COLLECTIVE. After it what any rank had put before is there.
   void barrier() const;
   // COLLECTIVE. Resources for kernels; they live as long as this object.
   DeviceComm device_comm(const DeviceCommRequirements& requirements) const;

@@ -97,7 +97,8 @@ class Communicator {
 
   // COLLECTIVE. Ranks of one colour form a communicator, ordered by (key, rank); a negative colour gives none.
   Result<std::unique_ptr<Communicator>> split(int color, int key);
-  // COLLECTIVE. Returns when every rank came.
+  // COLLECTIVE. Returns when every rank came, and what each had posted before is there. ERRORS  who did not come, or to whom
+  // something was not delivered; then at all ranks.
   Status barrier();
   // COLLECTIVE. Every rank's value, by rank.
   template <class T>
