@@ -197,14 +197,17 @@ void Bootstrap::abort(const std::string& reason) {
 
 void Bootstrap::tell_unreachable(uint64_t comm_id, int rank, const std::string& why) {
   const std::lock_guard lock(mutex_);
-  if (!broken_.ok() || !gone_[size_t(rank)].ok() || rank == rank_) return;
-  post(FrameType::kUnreachable, Unreachable{comm_id, uint32_t(rank_), uint32_t(rank), why}.encode());
+  if (gone_[size_t(rank)].ok()) post_loss(comm_id, rank_, rank, why);
 }
 
 void Bootstrap::confirm_unreachable(uint64_t comm_id, int rank, const std::string& why) {
   const std::lock_guard lock(mutex_);
-  if (!broken_.ok() || rank == rank_) return;
-  post(FrameType::kUnreachable, Unreachable{comm_id, uint32_t(rank), uint32_t(rank_), why}.encode());
+  post_loss(comm_id, rank, rank_, why);
+}
+
+void Bootstrap::post_loss(uint64_t comm_id, int from, int to, const std::string& why) {
+  if (!broken_.ok() || from == to) return;
+  post(FrameType::kUnreachable, Unreachable{comm_id, uint32_t(from), uint32_t(to), why}.encode());
 }
 
 void Bootstrap::tell_left_network(uint64_t comm_id) {

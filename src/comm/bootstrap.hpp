@@ -131,6 +131,7 @@ class Bootstrap {
   Status first_gone(std::span<const int> members) const;
   Status timed_out(const ExchangeKey& key, const Pending& pending, uint64_t waited_ns) const;
   void post(FrameType type, std::vector<std::byte> payload);
+  void post_loss(uint64_t comm_id, int from, int to, const std::string& why);
   void fail_pending(const Status& status, int member = -1);
   void complete(ExchangeKey key, const std::function<void(Pending&)>& how);
 

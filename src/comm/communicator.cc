@@ -219,6 +219,7 @@ void Communicator::take_left(int rank) {
 void Communicator::take_unreachable(int rank, const BootstrapEvent& event) {
   const auto member = std::find(members_.begin(), members_.end(), event.peer);
   if (event.comm_id != net_id() || net_ == nullptr || rank < 0 || member == members_.end()) return;
+  if (is_leaving_.load(std::memory_order_relaxed)) return;  // who has left confirms no losses
   const int other = int(member - members_.begin());
   const bool is_first = [&] {
     const std::lock_guard lock(mutex_);
@@ -371,7 +372,9 @@ bool Communicator::settle_network(Delivery& delivery, Deadline limit) {
     Delivery so_far;
     const NetPost delivered = net_->deliver(is_drained ? delivery : so_far);
     if (is_drained && delivered != NetPost::kBusy) return true;
-    if (!is_drained) delivery.is_open = std::move(so_far.is_open);
+    for (size_t rank = 0; !is_drained && rank < so_far.is_open.size(); ++rank) {
+      if (so_far.is_open[rank]) delivery.is_open[rank] = true;
+    }
     net_->progress();
     return false;
   };
@@ -411,10 +414,12 @@ void Communicator::leave_network() {
       job_->bootstrap().tell_unreachable(net_id(), members_[size_t(rank)], "it left before all that it had posted was delivered");
     }
   }
+  is_leaving_.store(true, std::memory_order_relaxed);
   job_->bootstrap().tell_left_network(net_id());
 }
 
 Status Communicator::deregister_window(Window* window) {
+  if (find_window(window) == nullptr) return Status::invalid_argument("this communicator has no such window");
   Delivery delivery;
   const bool is_settled = settle_to_end(delivery);
   std::unique_ptr<Window> owner;

@@ -187,6 +187,7 @@ class Communicator {
   NetPath net_path_;              // only where ranks span nodes
   std::vector<void*> owned_;          // goes after the network
   std::unique_ptr<Health> health_;
+  std::atomic<bool> is_leaving_{false};  // the network
   std::atomic<bool> network_is_stuck_{false};
   uint64_t num_splits_ = 0;
   uint32_t num_windows_ = 0;  // ever registered: ids are never used twice

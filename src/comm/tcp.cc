@@ -16,6 +16,7 @@
 #include <set>
 
 #include "base/env.hpp"
+#include "base/log.hpp"
 
 namespace switchyard {
 namespace {
@@ -77,18 +78,23 @@ Result<Fd> open_socket(const TcpEndpoint& endpoint) {
 }
 
 // Small frames leave at once, and a machine or link that is gone ends the connection within three heartbeats: both ends
-// send something every heartbeat, and what the other kernel has not acknowledged after two ends it. By then TCP has sent
-// it four times, so a packet that is lost now and then is no death. It is the kernel that acknowledges: a process that
+// send something every heartbeat, and what the other kernel has not acknowledged one and a half after TCP sent it for the
+// second time, which it does within 0.4 s, ends it. By then TCP has sent it four times, so a packet that is lost now and
+// then is no death. It is the kernel that acknowledges: a process that
 // is stopped is there. The keep-alives are the kernel's as well, for an end whose own process is stopped.
 void tune(const Fd& fd) {
-  const auto set = [&](int level, int option, int value) { setsockopt(fd.get(), level, option, &value, sizeof value); };
+  const auto set = [&](int level, int option, int value) {
+    if (setsockopt(fd.get(), level, option, &value, sizeof value) == 0) return;
+    log(LogLevel::kWarn, "a connection of the bootstrap can't be told option ", option, " of level ", level, ": ",
+        std::strerror(errno), "; a machine that is gone may be noticed late");
+  };
   const int heartbeat_s = int((env().heartbeat_ms + 999) / 1000);  // keep-alives know only seconds
   set(IPPROTO_TCP, TCP_NODELAY, 1);
   set(SOL_SOCKET, SO_KEEPALIVE, 1);
   set(IPPROTO_TCP, TCP_KEEPIDLE, heartbeat_s);
   set(IPPROTO_TCP, TCP_KEEPINTVL, heartbeat_s);
   set(IPPROTO_TCP, TCP_KEEPCNT, 3);
-  set(IPPROTO_TCP, TCP_USER_TIMEOUT, int(2 * env().heartbeat_ms));
+  set(IPPROTO_TCP, TCP_USER_TIMEOUT, int(3 * env().heartbeat_ms / 2));
 }
 
 // A connect to a free port of the ephemeral range can meet itself (simultaneous open); that is no listener.

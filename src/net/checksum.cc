@@ -110,7 +110,8 @@ NetPost ChecksumEndpoint::post(const NetPut& put, std::optional<uint64_t> value)
   entry.entry_hash = hash_entry(entry, rank_, put.peer);
   *entry_at(layout_.outgoing(put.peer, target.num_sent++)) = entry;
   target.entry_waits = true;
-  return send_entry(put.peer) == NetPost::kFailed ? NetPost::kFailed : NetPost::kPosted;
+  send_entry(put.peer);  // what was posted is never told as failed: that the peer is lost the next post says
+  return NetPost::kPosted;
 }
 
 // Is there an entry for one more put to the peer, and has the last one gone? Of a peer that is lost no news will come.
@@ -160,7 +161,8 @@ bool ChecksumEndpoint::send_waiting_entries() {
 
 // Entries that wait are those of puts which went before.
 NetPost ChecksumEndpoint::deliver(Delivery& delivery) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_, std::defer_lock);
+  if (!lock_within(lock, kSecond / 4)) return NetPost::kBusy;
   if (failed()) return NetPost::kFailed;
   send_waiting_entries();
   return deliver_beneath(*inner_, delivery, targets_.size(), [&](size_t peer) { return targets_[peer].entry_waits; });
@@ -179,7 +181,7 @@ NetPost ChecksumEndpoint::flush() {
 // Whoever holds the lock to wait for room, this ends.
 void ChecksumEndpoint::catch_up() {
   std::unique_lock lock(mutex_, std::defer_lock);
-  if (wait_until([&] { return lock.try_lock(); }, Deadline::after_ns(kSecond / 4)) != WaitResult::kReady) return;
+  if (!lock_within(lock, kSecond)) return;
   inner_->catch_up();
   if (!failed()) take_all();
 }

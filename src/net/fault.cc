@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "net/progress.hpp"
+#include "platform/host/wait.hpp"
 
 namespace switchyard {
 namespace {
@@ -163,7 +164,7 @@ NetPost FaultEndpoint::post(const Post& wanted) {
   }
   enqueue(peer, std::move(pieces), fate.reorder && !fate.delay);
   send(peer);
-  return failed_ || !inner_->usable(wanted.put.peer) ? NetPost::kFailed : NetPost::kPosted;
+  return NetPost::kPosted;  // whatever became of it: that the peer is lost the next post says
 }
 
 // What goes out in place of the post: at most one kind of damage.
@@ -292,7 +293,8 @@ NetPost FaultEndpoint::flush() {
 
 // What is held back was taken before, and goes first; what others post meanwhile has to wait for it, too.
 NetPost FaultEndpoint::deliver(Delivery& delivery) {
-  const std::lock_guard lock(mutex_);
+  std::unique_lock lock(mutex_, std::defer_lock);
+  if (!lock_within(lock, kSecond / 4)) return NetPost::kBusy;
   send_all();
   if (failed_ || aborted_.load(std::memory_order_relaxed)) return NetPost::kFailed;
   return deliver_beneath(*inner_, delivery, peers_.size(), [&](size_t peer) {

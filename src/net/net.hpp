@@ -80,14 +80,10 @@ class NetEndpoint : public Progressed {
   virtual bool usable(int peer) const = 0;
   // That peer is gone, as others know: nothing is posted to it any more, and nobody waits for what is in flight to it. A
   // machine that vanished answers neither yes nor no for minutes.
-  virtual void give_up(int peer, const std::string& why) {
-    if (NetEndpoint* decorated = inner(); decorated != nullptr) decorated->give_up(peer, why);
-  }
+  virtual void give_up(int /*peer*/, const std::string& /*why*/) {}
   // That peer has left in good order: what it sent before counts, and what is posted to it goes nowhere and is as good as
   // delivered.
-  virtual void forget(int peer) {
-    if (NetEndpoint* decorated = inner(); decorated != nullptr) decorated->forget(peer);
-  }
+  virtual void forget(int /*peer*/) {}
   // Ends every operation in flight; later posts fail.
   virtual void abort() = 0;
   // What went wrong first.

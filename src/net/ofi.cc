@@ -7,10 +7,18 @@
 #include "base/failpoint.hpp"
 #include "base/log.hpp"
 #include "net/ofi_endpoint.hpp"
+#include "net/ofi_trial.hpp"
 #include "net/progress.hpp"
 
 namespace switchyard {
 namespace {
+
+// With a connection of its own, of which nothing is left.
+Status try_out(const std::string& net, const Interface& interface, Deadline deadline) {
+  constexpr uint64_t kLimitNs = 5 * kSecond;
+  SWITCHYARD_ASSIGN(OfiFabric fabric, OfiFabric::open(net, interface));
+  return try_out(fabric, Deadline::after_ns(std::min(kLimitNs, deadline.remaining_ns())));
+}
 
 // A provider without IPv4 addresses chooses its device itself, whatever the interface. Who names one twice means it.
 Status check_apart(const OfiFabric& a, const OfiFabric& b) {
@@ -35,6 +43,7 @@ Result<std::unique_ptr<NetEndpoint>> OfiEndpoint::connect(const NetContext& cont
   for (const Interface& interface : interfaces) {
     SWITCHYARD_ASSIGN(OfiFabric fabric, OfiFabric::open(context.name, interface));
     for (const Rail& other : rails) SWITCHYARD_TRY(check_apart(other.fabric, fabric));
+    SWITCHYARD_TRY(try_out(context.name, interface, deadline));
     rails.push_back({std::move(fabric), random_bits<uint32_t>()});
   }
   std::unique_ptr<OfiEndpoint> endpoint(new OfiEndpoint(context, std::move(rails)));
@@ -59,10 +68,10 @@ Status OfiEndpoint::meet(Deadline deadline) {
     mine.push_back({name, std::min(env().net_data_bytes, uint64_t{info.domain_attr->cq_data_size}), info.ep_attr->protocol,
                     info.ep_attr->protocol_version, rail.tag, 0});
   }
-  SWITCHYARD_FAILPOINT("net.join_before_addresses");
+  SWITCHYARD_FAILPOINT_TRY("net.join_before_addresses");
   SWITCHYARD_ASSIGN(const std::vector<std::vector<RailOffer>> offers,
                     bootstrap_.exchange_lists<RailOffer>(comm_id_, members_, mine, deadline));
-  SWITCHYARD_FAILPOINT("net.join_after_addresses");
+  SWITCHYARD_FAILPOINT_TRY("net.join_after_addresses");
   const auto fewest = std::min_element(offers.begin(), offers.end(),
                                        [](const auto& a, const auto& b) { return a.size() < b.size(); });
   if (fewest->empty()) return Status::remote(text("rank ", fewest - offers.begin(), " has no address on the network"));
@@ -148,7 +157,7 @@ Status OfiEndpoint::register_region(uint32_t id, void* memory, size_t num_bytes,
       mine.push_back(region.registrations.back().offer);
     }
   }
-  SWITCHYARD_FAILPOINT("net.region_registered");
+  SWITCHYARD_FAILPOINT_TRY("net.region_registered");
   SWITCHYARD_ASSIGN(region.offers, bootstrap_.exchange_lists<RegionOffer>(comm_id_, members_, mine, deadline));
   for (size_t rank = 0; rank < region.offers.size(); ++rank) {
     if (region.offers[rank].size() == rails_.size()) continue;
@@ -165,7 +174,7 @@ Status OfiEndpoint::register_region(uint32_t id, void* memory, size_t num_bytes,
     }
     regions_.insert_or_assign(id, std::move(region));
   }
-  SWITCHYARD_FAILPOINT("net.region_known");
+  SWITCHYARD_FAILPOINT_TRY("net.region_known");
   // Nobody writes before everybody knows the region.
   return bootstrap_.barrier(comm_id_, members_, deadline);
 }

@@ -13,9 +13,9 @@ namespace switchyard {
 
 // However fast others go on sending, and whoever holds the lock to wait for room, this ends.
 void OfiEndpoint::catch_up() {
-  const Deadline enough = Deadline::after_ns(kSecond / 4);
   std::unique_lock lock(mutex_, std::defer_lock);
-  if (wait_until([&] { return lock.try_lock(); }, enough) != WaitResult::kReady) return;
+  if (!lock_within(lock, kSecond)) return;
+  const Deadline enough = Deadline::after_ns(kSecond / 4);
   while (poll() && !enough.expired()) continue;
 }
 

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "base/failpoint.hpp"
 #include "base/log.hpp"
 
 namespace switchyard {
@@ -23,6 +24,10 @@ std::string provider_of(const std::string& name) {
 // As OfiLibrary::load() sees to it that it is not.
 bool is_tcp_under_rxm(const fi_info& info) {
   return info.ep_attr->protocol == FI_PROTO_RXM && std::string_view(info.fabric_attr->prov_name).starts_with("tcp");
+}
+
+std::string whereabouts(const std::string& provider, const Interface& interface) {
+  return text("provider '", provider, "' on interface ", interface.name, " (", interface.address, ")");
 }
 
 // The provider's offer for this interface.
@@ -46,7 +51,7 @@ Result<InfoPtr> find_provider(const std::string& provider, const Interface& inte
   const auto ask = [&](const char* address) {
     return library.getinfo(kVersion, address, nullptr, address == nullptr ? 0 : FI_SOURCE, hints.get(), &found);
   };
-  const std::string where = text("provider '", provider, "' on interface ", interface.name, " (", interface.address, ")");
+  const std::string where = whereabouts(provider, interface);
   int error = ask(interface.address.c_str());
   if (error == -FI_ENODATA) {
     if (ask(nullptr) == 0) {
@@ -71,11 +76,11 @@ Result<InfoPtr> find_provider(const std::string& provider, const Interface& inte
 }
 
 template <class Object, class... Arguments>
-Status open_object(const char* what, FidPtr<Object>& into, int (*open)(Arguments...), auto... arguments) {
+int open_object(FidPtr<Object>& into, int (*open)(Arguments...), auto... arguments) {
   Object* object = nullptr;
-  if (const int error = open(arguments..., &object, nullptr); error != 0) return fabric_error(what, error);
-  into.reset(object);
-  return {};
+  const int error = open(arguments..., &object, nullptr);
+  if (error == 0) into.reset(object);
+  return error;
 }
 
 }  // namespace
@@ -118,28 +123,31 @@ Result<OfiFabric> OfiFabric::open(const std::string& name, const Interface& inte
   self.interface = interface;
   SWITCHYARD_ASSIGN(self.info, find_provider(provider_of(name), interface));
   SWITCHYARD_TRY(check_fit(*self.info));
+  SWITCHYARD_FAILPOINT_TRY("net.provider_found");
   if (is_tcp_under_rxm(*self.info)) {
     log(LogLevel::kWarn, "libfabric's rxm does not hand everything on to tcp: FI_OFI_RXM_ENABLE_PASSTHRU says so, or libfabric "
         "was in use before; libfabric 1.17 may then crash if a communicator goes while a peer still writes");
   }
-  SWITCHYARD_TRY(open_object("fi_fabric", self.fabric, OfiLibrary::get().fabric, self.info->fabric_attr));
-  SWITCHYARD_TRY(open_object("fi_domain", self.domain, &fi_domain, self.fabric.get(), self.info.get()));
   fi_av_attr av{};
   av.type = FI_AV_TABLE;
-  SWITCHYARD_TRY(open_object("fi_av_open", self.addresses, &fi_av_open, self.domain.get(), &av));
   fi_cq_attr cq{};
   cq.format = FI_CQ_FORMAT_DATA;
   cq.size = self.info->tx_attr->size + self.info->rx_attr->size;
   cq.wait_obj = FI_WAIT_NONE;
-  SWITCHYARD_TRY(open_object("fi_cq_open", self.completions, &fi_cq_open, self.domain.get(), &cq));
-  SWITCHYARD_TRY(open_object("fi_endpoint", self.endpoint, &fi_endpoint, self.domain.get(), self.info.get()));
-  if (const int error = fi_ep_bind(self.endpoint.get(), &self.addresses->fid, 0); error != 0) {
-    return fabric_error("fi_ep_bind(addresses)", error);
-  }
-  if (const int error = fi_ep_bind(self.endpoint.get(), &self.completions->fid, FI_TRANSMIT | FI_RECV); error != 0) {
-    return fabric_error("fi_ep_bind(completions)", error);
-  }
-  if (const int error = fi_enable(self.endpoint.get()); error != 0) return fabric_error("fi_enable", error);
+  const char* step = "fi_fabric";
+  int error = open_object(self.fabric, OfiLibrary::get().fabric, self.info->fabric_attr);
+  const auto next = [&](const char* what, auto make) {
+    if (error == 0) error = (step = what, make());
+  };
+  next("fi_domain", [&] { return open_object(self.domain, &fi_domain, self.fabric.get(), self.info.get()); });
+  next("fi_av_open", [&] { return open_object(self.addresses, &fi_av_open, self.domain.get(), &av); });
+  next("fi_cq_open", [&] { return open_object(self.completions, &fi_cq_open, self.domain.get(), &cq); });
+  next("fi_endpoint", [&] { return open_object(self.endpoint, &fi_endpoint, self.domain.get(), self.info.get()); });
+  next("fi_ep_bind(addresses)", [&] { return fi_ep_bind(self.endpoint.get(), &self.addresses->fid, 0); });
+  next("fi_ep_bind(completions)", [&] { return fi_ep_bind(self.endpoint.get(), &self.completions->fid, FI_TRANSMIT | FI_RECV); });
+  next("fi_enable", [&] { return fi_enable(self.endpoint.get()); });
+  if (error != 0) return fabric_error(text(whereabouts(self.info->fabric_attr->prov_name, interface), ": ", step), error);
+  SWITCHYARD_FAILPOINT_TRY("net.provider_open");
   return self;
 }
 

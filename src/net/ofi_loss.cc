@@ -33,14 +33,14 @@ uint64_t suspicion_limit_ns() { return std::max(env().heartbeat_ms * kMillisecon
 // ---- peers that don't answer ----
 
 // "Again" is all that a provider says while it tries to connect, to a process that ended, for ever; and where it has no
-// room. Nothing is in flight to a peer that it does not reach, and either nothing to others, or it takes what is for
+// room. Or it says what is wrong at the moment. Nothing is in flight to a peer that it does not reach, and either nothing to others, or it takes what is for
 // them. What is complete may have been in its way until it is polled. Time in which nobody tried says nothing.
 bool OfiEndpoint::keeps_refusing(int rank, size_t rail) {
   Peer& peer = peers_[size_t(rank)];
   Way& way = rails_[rail].ways[size_t(rank)];
   const uint64_t limit_ns = way.was_reached ? std::min(reconnect_limit_ns(), kConnectLimitNs) : kConnectLimitNs;
   const uint64_t now = now_ns(), last = std::exchange(peer.last_refused_ns, now);
-  if (last == 0 || now - last > limit_ns) peer.refused_for_ns = 0;
+  if (last == 0 || now - last > std::max(limit_ns, 2 * look_interval_ns())) peer.refused_for_ns = 0;
   else peer.refused_for_ns += std::min(now - last, look_interval_ns());
   if (std::exchange(peer.num_posted_when_refused, num_posted_) != num_posted_) peer.took_others_ns = now;
   const bool takes_others = now - peer.took_others_ns < look_interval_ns();

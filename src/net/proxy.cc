@@ -58,13 +58,29 @@ bool Proxy::drain(Delivery& delivery) {
     for (const Lane& lane : lanes_) delivery.num_in_rings.push_back(kHost.load_relaxed(&lane.ring->next_ticket));
   }
   progress();
+  bool is_drained = true;
+  delivery.is_open.assign(size_t(num_ranks_), false);
   for (size_t i = 0; i < lanes_.size(); ++i) {
     Lane& lane = lanes_[i];
-    const std::lock_guard lock(lane.mutex);
+    std::unique_lock lock(lane.mutex, std::defer_lock);
+    if (!lock_within(lock, kSecond / 4)) return false;  // who waits for a delivery has a limit
     const bool has_failed = lane.has_failed || kHost.load_relaxed(&lane.ring->failed) != 0;
-    if (!has_failed && lane.next < delivery.num_in_rings[i]) return false;
+    if (has_failed || lane.next >= delivery.num_in_rings[i]) continue;
+    is_drained = false;
+    mark_open(lane, delivery.num_in_rings[i], delivery.is_open);
   }
-  return true;
+  return is_drained;
+}
+
+// The peers that something in the ring is for, up to this ticket.
+void Proxy::mark_open(const Lane& lane, uint64_t end, std::vector<bool>& is_open) const {
+  ProxyDescriptor descriptor;
+  for (uint64_t ticket = lane.next; ticket < end && lane.ring->take(kHost, ticket, descriptor); ++ticket) {
+    if (descriptor.op() == ProxyOp::kFlush || descriptor.op() == ProxyOp::kExtension) continue;
+    NetPut put{};
+    read_descriptor(descriptor, put);
+    if (put.peer < num_ranks_) is_open[size_t(put.peer)] = true;
+  }
 }
 
 // Under the lane's lock.

@@ -68,6 +68,7 @@ class Proxy {
       : runtime_(runtime), endpoint_(endpoint), num_ranks_(num_ranks) {}
   bool serve(Lane& lane);
   NetPost step(Lane& lane);
+  void mark_open(const Lane& lane, uint64_t end, std::vector<bool>& is_open) const;
   void begin_turn(Lane& lane);
   NetPost post(Lane& lane);
   NetPost post_chain(Lane& lane);

@@ -267,14 +267,14 @@ TEST(BootstrapHeartbeats, AreSentByTheCoordinatorAndTakenByIt) {
   }
 }
 
-TEST(BootstrapHeartbeats, EndAConnectionWhoseOtherEndDoesNotAcknowledgeForTwoOfThem) {
+TEST(BootstrapHeartbeats, EndAConnectionWhoseOtherEndDoesNotAcknowledgeForOneAndAHalf) {
   const auto coordinator = start_coordinator();
   const auto fd = connect_to(coordinator->id().endpoint(), in_seconds(5));
   ASSERT_TRUE(fd.ok());
   int timeout_ms = 0;
   socklen_t size = sizeof timeout_ms;
   ASSERT_EQ(getsockopt(fd->get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, &size), 0);
-  EXPECT_EQ(timeout_ms, 2000);
+  EXPECT_EQ(timeout_ms, 1500);
 }
 
 // The life of a rank process: gets the id, joins as rank 1 of 2, says so, and waits for an exchange that never

@@ -9,6 +9,7 @@
 #include "base/failpoint.hpp"
 #include "faults/failpoint_list.hpp"
 #include "faults/life.hpp"
+#include "net/net.hpp"
 #include "platform/host/memory.hpp"
 #include "platform/host/wait.hpp"
 #include "support/process_ranks.hpp"
@@ -25,6 +26,8 @@ struct Failure {
   int hit;
   Algorithm algorithm = Algorithm::kLowLatency;
 
+  // Of libfabric's objects: then the last rank is on a node of its own.
+  bool two_nodes() const { return std::string_view(place).starts_with("net."); }
   std::string name() const {
     return text(place, "@", hit, rank == kAllRanks ? " on all ranks" : text(" on rank ", rank),
                 algorithm == Algorithm::kHighThroughput ? ", high throughput" : "");
@@ -32,15 +35,16 @@ struct Failure {
 };
 
 // Later hits fail with more to clean up: windows beside the first, groups with windows.
-std::vector<Failure> all_failures() {
+std::vector<Failure> all_failures(bool two_nodes) {
   std::vector<Failure> failures;
   for (const FailpointPlace& place : all_failpoints()) {
-    if (!place.can_fail) continue;
+    if (!place.can_fail || place.starts_with("net.") != two_nodes) continue;
     const bool is_hub = place.starts_with("node_link.hub_");
     // Each algorithm has its own.
     const bool twice = place.starts_with("group.before_payload") || place.starts_with("group.after_payload") ||
                        place.starts_with("ep.before_post");
-    const bool again = place.starts_with("window.") || place.starts_with("node_link.") || place.starts_with("ep.");
+    const bool again = place.starts_with("window.") || place.starts_with("node_link.") || place.starts_with("ep.") ||
+                       place.starts_with("net.provider_") || place.starts_with("net.region_");
     for (const int rank : {is_hub ? 0 : 1, kAllRanks}) {
       // "All ranks" of a star are its hub, or all but its hub: the rest learns of it.
       for (int hit = 1; hit <= (again ? 2 : 1); ++hit) {
@@ -62,6 +66,7 @@ LifeOptions options_for(const Failure& failure) {
   LifeOptions options;
   options.algorithm = failure.algorithm;
   options.masks = std::string_view(failure.place).starts_with("mask.");
+  options.two_nodes = failure.two_nodes();
   options.timeout_ns = 300 * kMillisecond;  // what the others wait for an operation that was never posted
   options.comm_timeout_ns = 1500 * kMillisecond;  // and for a rank that left a collective call
   return options;
@@ -97,9 +102,10 @@ std::string live_once(Communicator& meeting, const Failure& failure) {
 std::string fail_and_start_afresh(const RankProcess& self) {
   const auto meeting = Communicator::create(self.id, self.rank, self.num_ranks, {});
   if (!meeting.ok()) return meeting.status().to_string();
-  if (const std::string fault = live_once(*meeting.value(), {"", 0, 0}); !fault.empty()) return fault;
+  const std::vector<Failure> failures = all_failures(self.arguments.at(0) == "two-nodes");
+  if (const std::string fault = live_once(*meeting.value(), failures.front()); !fault.empty()) return fault;
   const Footprint before;
-  for (const Failure& failure : all_failures()) {
+  for (const Failure& failure : failures) {
     if (const std::string fault = fail_once(*meeting.value(), failure); !fault.empty()) {
       return text(failure.name(), ": ", fault);
     }
@@ -117,7 +123,18 @@ std::string fail_and_start_afresh(const RankProcess& self) {
 }
 
 TEST(ErrorTest, EveryHostSideFailureIsReportedLeaksNothingAndLeavesTheProcessFitForAnotherStart) {
-  auto ranks = ProcessRanks::start({.num_ranks = kNumRanks, .body = "fail_and_start_afresh"});
+  auto ranks = ProcessRanks::start({.num_ranks = kNumRanks, .body = "fail_and_start_afresh", .arguments = {"one-node"}});
+  ASSERT_TRUE(ranks.ok()) << ranks.status().to_string();
+  EXPECT_EQ(ranks.value()->wait(Deadline::after_ns(280 * kSecond)), "");
+}
+
+TEST(ErrorTest, SoIsEveryFailureOfTheNetworksObjects) {
+  if (!find_net_plugin("ofi").ok()) GTEST_SKIP() << "built without libfabric";
+  auto ranks = ProcessRanks::start({.num_ranks = kNumRanks, .body = "fail_and_start_afresh", .arguments = {"two-nodes"},
+                                    .environment = [](int rank) {
+                                      return std::vector<std::string>{text("SWITCHYARD_NODE_ID=", int(rank == kNumRanks - 1)),
+                                                                      "SWITCHYARD_NET=ofi"};
+                                    }});
   ASSERT_TRUE(ranks.ok()) << ranks.status().to_string();
   EXPECT_EQ(ranks.value()->wait(Deadline::after_ns(280 * kSecond)), "");
 }
@@ -147,7 +164,10 @@ TEST(ErrorTest, ADeathBeforeTheIntroductionIsOneOfAnotherRank) {
   EXPECT_EQ(ranks.value()->wait(Deadline::after_ns(60 * kSecond)), "");
 }
 
-TEST(ErrorList, HasEveryPlaceThatCanFail) { EXPECT_GE(all_failures().size(), 58u); }
+TEST(ErrorList, HasEveryPlaceThatCanFail) { 
+  EXPECT_GE(all_failures(/*two_nodes=*/false).size(), 58u);
+  EXPECT_GE(all_failures(/*two_nodes=*/true).size(), 18u);
+}
 
 }  // namespace
 }  // namespace switchyard::testing

@@ -222,6 +222,7 @@ class HostsTest : public HostRanksTest {
     }
   }
 
+  void endure_flaps(const Plan& plan, int num_flaps);
   void cut(int host, Hosts::End end, int network = 0);
 
   Plan plan_;
@@ -262,19 +263,43 @@ TEST_F(HostsTest, InterfacesThatAreOneDeviceToAProviderAreRefusedByName) {
 
 // ---- cables that go down and up ----
 
+// Each flap meets a job that lives: after one that has ended with an error another goes on.
+void HostsTest::endure_flaps(const Plan& plan, int num_flaps) {
+  int num_jobs = 0, num_ended = 0, num_all_rounds = 0;
+  for (int num_left = num_flaps; num_left > 0 && !HasFailure(); ++num_jobs) {
+    start(plan);
+    wait_until_running();
+    if (HasFatalFailure()) return;
+    const auto is_well = [&](int rank) { return ranks_->running(rank) && news(rank).empty(); };
+    const auto are_well = [&] {
+      for (int rank = 0; rank < ranks_->size(); ++rank) {
+        if (!is_well(rank)) return false;
+      }
+      return true;
+    };
+    for (; num_left > 0 && are_well(); --num_left) {
+      flap(1);
+      if (HasFatalFailure()) return;
+    }
+    const bool all = rest_and_end(kSecond);
+    if (all) {
+      EXPECT_GT(num_rounds(0), kFirstRounds) << "nothing went on while cables came and went";
+    }
+    for (int rank = 0; rank < ranks_->size(); ++rank) EXPECT_EQ(all, news(rank).empty()) << outputs();
+    for (int rank = 0; rank < ranks_->size() && !all; ++rank) printf("rank %d %s\n", rank, news(rank).c_str());
+    num_ended += !all;
+    num_all_rounds += num_rounds(0);
+  }
+  printf("%d flaps: %d jobs, of which %d ended with an error; %d rounds of those that did not\n", num_flaps, num_jobs, num_ended, num_all_rounds);
+  // What was on its way when a connection ended is lost, but few of them end so soon.
+  EXPECT_LE(num_ended, num_flaps / 20);
+}
+
 class HostsFlapTest : public HostsTest, public ::testing::WithParamInterface<Shape> {};
 
 TEST_P(HostsFlapTest, TwoHundredFlapsGiveRightResultsOrAnErrorInTime) {
   const auto [num_hosts, ranks_per_host, proxy] = GetParam();
-  start({.num_hosts = num_hosts, .ranks_per_host = ranks_per_host, .proxy = proxy, .hidden = 1024});
-  wait_until_running();
-  flap(soaking() ? 1000 : 200);
-  const bool all = rest_and_end(kSecond);
-  RecordProperty("rounds", num_rounds(0));
-  if (all) {
-    EXPECT_GT(num_rounds(0), kFirstRounds) << "nothing went on while cables came and went";
-  }
-  for (int rank = 0; rank < ranks_->size(); ++rank) EXPECT_EQ(all, news(rank).empty()) << outputs();
+  endure_flaps({.num_hosts = num_hosts, .ranks_per_host = ranks_per_host, .proxy = proxy, .hidden = 1024}, soaking() ? 1000 : 200);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, HostsFlapTest, ::testing::Values(Shape{4, 1, false}, Shape{2, 1, true}));
@@ -406,15 +431,7 @@ TEST_P(HostsRailsTest, RoundTripsMatchTheModelAndEveryNetworkCarriesRows) {
 INSTANTIATE_TEST_SUITE_P(All, HostsRailsTest, ::testing::Values(Rails{2, 1, false}, Rails{3, 2, true}));
 
 TEST_F(HostsTest, FlapsOfTwoNetworksGiveRightResultsOrAnErrorInTime) {
-  start({.num_hosts = 3, .hidden = 1024, .num_networks = 2});
-  wait_until_running();
-  flap(soaking() ? 1000 : 100);
-  const bool all = rest_and_end(kSecond);
-  RecordProperty("rounds", num_rounds(0));
-  if (all) {
-    EXPECT_GT(num_rounds(0), kFirstRounds) << "nothing went on while cables came and went";
-  }
-  for (int rank = 0; rank < ranks_->size(); ++rank) EXPECT_EQ(all, news(rank).empty()) << outputs();
+  endure_flaps({.num_hosts = 3, .hidden = 1024, .num_networks = 2}, soaking() ? 1000 : 100);
 }
 
 TEST_F(HostsTest, TwoNetworksTakeTwiceAsMuchAsOne) {

@@ -14,7 +14,6 @@ INSTANTIATE_TEST_SUITE_P(Low, LowLatencyModel, ::testing::ValuesIn(chosen(low_la
 // A rank is killed before its first write to memory that others see, then before its second, and so on until it lives
 // to the end. The other one is told so at any moment, even too early, and has to come to its end with whole sources.
 TEST(LowLatencyModelDeath, OfARankAtAnyOfItsWritesLeavesTheOtherWithWholeSources) {
-  if (std::getenv("SWITCHYARD_MODEL_SOAK") != nullptr) GTEST_SKIP() << "explored without SWITCHYARD_MODEL_SOAK";
   uint64_t num_states = 0;
   bool is_killed = true;
   uint32_t num_writes = 0;

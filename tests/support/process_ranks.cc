@@ -11,6 +11,7 @@
 
 #include "comm/launch_env.hpp"
 #include "comm/rendezvous.hpp"
+#include "support/run_tests.hpp"
 
 namespace switchyard::testing {
 namespace {
@@ -49,8 +50,7 @@ Result<std::string> own_path() {
 int process_ranks_main(int argc, char** argv, const std::vector<NamedBody>& bodies) {
   const std::string first = argc > 1 ? argv[1] : "";
   if (!first.starts_with(kBodyOption)) {
-    ::testing::InitGoogleTest(&argc, argv);
-    return RUN_ALL_TESTS();
+    return run_tests(argc, argv);
   }
   for (const NamedBody& named : bodies) {
     if (named.name == first.substr(strlen(kBodyOption))) return run_body(named, {argv + 2, argv + argc});

@@ -28,4 +28,11 @@ WaitResult wait_until(Pred ready, Deadline deadline, const std::atomic<uint32_t>
   }
 }
 
+// For who must not wait as long as whoever holds the lock: false, and not locked, when the time is over.
+// REQUIRES  lock was made with std::defer_lock.
+template <class Lock>
+bool lock_within(Lock& lock, uint64_t limit_ns) {
+  return wait_until([&] { return lock.try_lock(); }, Deadline::after_ns(limit_ns)) == WaitResult::kReady;
+}
+
 }  // namespace switchyard
