@@ -14,7 +14,7 @@ asan_sets=(
   "bootstrap_test handshake_test frame_test"
   "ll_interleave_test"
   "ht_smoke_test ht_backward_test ht_memory_test ht_plan_test ht_interleave_test"
-  "net_endpoint_test net_stranger_test net_reconnect_test net_leave_test signal_order_test net_fault_test net_checksum_test net_proxy_test"
+  "net_endpoint_test net_stranger_test net_reconnect_test net_refusal_test net_leave_test signal_order_test net_fault_test net_checksum_test net_proxy_test"
   "device_test stream_test rows_test"
   "coll_test coll_pairs_test coll_errors_test"
 )
@@ -22,7 +22,7 @@ areas="oracle;coll;ep;capi;comm;net;device;platform"
 
 programs() {
   if [[ $1 == tsan ]]; then
-    echo ll_tsan_test ll_interleave_test ht_tsan_test ht_interleave_test net_proxy_test net_progress_test net_endpoint_test net_reconnect_test net_leave_test device_test coll_test coll_pairs_test
+    echo ll_tsan_test ll_interleave_test ht_tsan_test ht_interleave_test net_proxy_test net_progress_test net_endpoint_test net_reconnect_test net_refusal_test net_leave_test device_test coll_test coll_pairs_test
   elif [[ -n ${SWITCHYARD_SANITIZE_ALL:-} ]]; then
     echo "${asan_sets[*]} ll_random_test ll_matrix_test ht_random_test ht_matrix_test"
   else

@@ -13,6 +13,7 @@
 #include "base/clock.hpp"
 #include "base/env.hpp"
 #include "base/fd.hpp"
+#include "base/log.hpp"
 
 namespace switchyard {
 namespace {
@@ -62,9 +63,14 @@ Result<std::vector<Interface>> choose_interfaces(bool one_machine) {
     chosen.push_back(found->interface);
   }
   if (!chosen.empty()) return chosen;
-  const auto first = std::find_if(up.begin(), up.end(), [&](const auto& item) { return item.loopback == one_machine; });
+  const auto is_fit = [&](const UpInterface& item) { return item.loopback == one_machine; };
+  const auto first = std::find_if(up.begin(), up.end(), is_fit);
   if (first == up.end()) {
     return Status::invalid_usage(text("no network interface that is up has an IPv4 address; up are: ", known));
+  }
+  if (!one_machine && std::count_if(first, up.end(), is_fit) > 1) {
+    log(LogLevel::kWarn, "SWITCHYARD_INTERFACE names no interface, and several are up (", known, "): ", first->interface.name,
+        " (address ", first->interface.address, ") is taken; other hosts may take one of another network");
   }
   return std::vector<Interface>{first->interface};
 }

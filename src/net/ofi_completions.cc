@@ -57,7 +57,7 @@ bool OfiEndpoint::poll(size_t rail) {
       continue;
     }
     if (count < 0) {
-      fail(fabric_error("fi_cq_read", count));
+      fail(fabric_error(text("rank ", rank_, ": fi_cq_read", on_rail(rail)), count));
       return any;
     }
     for (int64_t i = 0; i < count; ++i) take(entries[i]);
@@ -115,7 +115,7 @@ void OfiEndpoint::arrived(uint32_t rank, uint32_t sequence, const Signal& signal
     const Region* region = find(due.region);
     if (region == nullptr) return;  // gone meanwhile
     if (due.offset % sizeof(uint64_t) != 0 || !range_fits(due.offset, sizeof(uint64_t), region->num_bytes)) {
-      return fail(Status::remote(text("rank ", rank, " signals a place outside of region ", due.region)));
+      return fail(Status::remote(text("rank ", rank_, ": rank ", rank, " signals a place outside of region ", due.region)));
     }
     // release; pairs with the acquire in Gin::read_signal() and Barrier::heard()
     std::atomic_ref<uint64_t>(*reinterpret_cast<uint64_t*>(region->memory + due.offset))

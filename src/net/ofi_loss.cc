@@ -118,7 +118,9 @@ void OfiEndpoint::lose(int peer, const std::string& why) {
 // True: it was not yet. Any thread, with the endpoint's lock or without.
 bool OfiEndpoint::mark_lost(int peer, const std::string& why) {
   if (has_left(peer)) return false;
-  note(Status::remote(text("rank ", rank_, ": the network lost rank ", peer, ": ", why)), peers_[size_t(peer)].why_lost);
+  note(Status::remote(text("rank ", rank_, ": the network lost rank ", peer, ": ", why,
+                           "; see `ip -s link` and the kernel's log of both machines. This communicator does not get it back")),
+       peers_[size_t(peer)].why_lost);
   const bool is_news = !peers_[size_t(peer)].lost.exchange(true, std::memory_order_release);  // pairs with the acquire in usable()
   somebody_is_gone_.store(true, std::memory_order_release);  // pairs with the acquire in settle_losses()
   return is_news;

@@ -235,7 +235,8 @@ bool OfiEndpoint::write(const NetPut& put, const Region& to, const Source& sourc
   const uint64_t more = piece.is_chained ? FI_MORE : 0;
   const uint64_t flags = FI_REMOTE_CQ_DATA | FI_COMPLETION | delivery | inject | more;
   SWITCHYARD_FAILPOINT("net.before_write");
-  const int64_t written = fi_writemsg(rails_[rail].fabric.endpoint.get(), &message, flags);
+  const bool is_refused = SWITCHYARD_FAILPOINT("net.write_refused");  // not for tests/faults
+  const int64_t written = is_refused ? -FI_ENETUNREACH : fi_writemsg(rails_[rail].fabric.endpoint.get(), &message, flags);
   SWITCHYARD_FAILPOINT("net.write_posted");
   return posted(written, operation, "a write");
 }

@@ -83,8 +83,9 @@ TEST(HtMemory, HandleMemoryThatIsTooSmallIsRefused) {
 }
 
 TEST(HtMemory, ACallersAllocatorGetsBackAllItGave) {
-  const HtScenario scenario =
-      make_ht_scenario(3, shape_of(HtLayout::kExpertMajor, 4), Routing::kUniform, Fill::kPartial, Budget::kExact);
+  oracle::HtShape shape = shape_of(HtLayout::kExpertMajor, 4);
+  shape.node_of_rank = ThreadRanks::default_nodes(shape.num_ranks);
+  const HtScenario scenario = make_ht_scenario(3, shape, Routing::kUniform, Fill::kPartial, Budget::kExact);
   ThreadRanks ranks(3);
   ranks.on_all([&](int rank_idx) {
     Communicator& comm = ranks.comm(rank_idx);

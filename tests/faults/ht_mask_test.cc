@@ -39,7 +39,7 @@ class HtMasks : public ::testing::TestWithParam<Place> {
  protected:
   int num_ranks() const { return GetParam().num_ranks(); }
   bool two_nodes() const { return GetParam().nodes.back() != 0; }
-  ThreadRanks make_ranks() const { return ThreadRanks(num_ranks(), {.net = "mem"}, GetParam().nodes); }
+  ThreadRanks make_ranks() const { return ThreadRanks(num_ranks(), {}, GetParam().nodes); }
   Masks nobody() const { return masks_of_pairs(num_ranks(), 0); }
 
   oracle::HtCase make_case() const {
@@ -238,7 +238,7 @@ TEST(HtMaskedSums, SayThatTheyLackWhatAMissingRankShouldHaveAdded) {
     c.topk_idx[0][2 * token + 1] = 3;
   }
   const HtScenario scenario = make_masked_ht_scenario(kSeed, c, masks_of_pairs(4, 0));
-  ThreadRanks ranks(4, {.net = "mem"}, {0, 0, 1, 1});
+  ThreadRanks ranks(4, {}, {0, 0, 1, 1});
   on_mask_ranks<HtMaskRank>(ranks, scenario, kImpatient, [&](HtMaskRank& self, int rank) {
     if (!self.steps(self.io().run_update()) || !self.steps(self.io().run_dispatch(Pass::kForward))) return;
     if (rank != victim) {

@@ -28,10 +28,10 @@ void HostRanksTest::start_on_hosts(const HostRanks& wanted) {
   const auto environment = [&](int) {
     std::vector<std::string> variables{text("SWITCHYARD_STORE=tcp://", Hosts::address(0), ":29400"),
                                        "SWITCHYARD_JOB_KEY=only-for-the-tests-of-hosts",
-                                       "SWITCHYARD_INTERFACE=" + interfaces,
                                        "SWITCHYARD_NET=" + wanted.net,
                                        text("SWITCHYARD_GIN=", wanted.proxy ? "proxy" : "direct"),
                                        "SWITCHYARD_LOG=info"};
+    if (wanted.names_interfaces) variables.push_back("SWITCHYARD_INTERFACE=" + interfaces);
     variables.insert(variables.end(), wanted.environment.begin(), wanted.environment.end());
     return variables;
   };

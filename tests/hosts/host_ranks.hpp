@@ -19,6 +19,7 @@ struct HostRanks {
   bool proxy = false;
   std::string net = "ofi";
   int num_networks = 1;                       // a rail each
+  bool names_interfaces = true;
   std::vector<int> mbit = {};                 // of each cable, by network; of the others: as fast as they go
   int per_mille_lost = 0;                     // packets, of the first network
   std::vector<std::string> environment = {};  // NAME=value, beside what ranks need to meet

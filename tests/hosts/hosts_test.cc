@@ -155,6 +155,7 @@ struct Plan {
   const char* body = "round_trips";
   const char* net = "ofi";
   int num_networks = 1;         // a rail each
+  bool names_interfaces = true;
   std::vector<int> mbit = {};  // of each cable, by network; of the others: as fast as they go
 };
 
@@ -169,7 +170,7 @@ class HostsTest : public HostRanksTest {
     options.comm_timeout_ns = 60 * kSecond;
     options.hidden = plan.hidden;
     HostRanks wanted{.body = plan.body, .arguments = options.to_arguments(), .proxy = plan.proxy, .net = plan.net,
-                     .num_networks = plan.num_networks, .mbit = plan.mbit};
+                     .num_networks = plan.num_networks, .names_interfaces = plan.names_interfaces, .mbit = plan.mbit};
     for (int rank = 0; rank < options.num_ranks; ++rank) wanted.host_of_rank.push_back(rank / plan.ranks_per_host);
     start_on_hosts(wanted);
   }
@@ -259,6 +260,16 @@ TEST_F(HostsTest, InterfacesThatAreOneDeviceToAProviderAreRefusedByName) {
   EXPECT_EQ(ranks_->wait(Deadline::after_ns(30 * kSecond)), "");
   for (int rank = 0; rank < 2; ++rank)
     EXPECT_NE(news(rank).find("eth0 and eth1 (SWITCHYARD_INTERFACE) are one device"), std::string::npos) << news(rank);
+}
+
+TEST_F(HostsTest, WhoNamesNoInterfaceWhereThereAreSeveralIsToldWhichOneIsTaken) {
+  start({.num_networks = 2, .names_interfaces = false});
+  wait_until_running();
+  EXPECT_TRUE(rest_and_end(0)) << outputs();
+  for (int rank = 0; rank < 2; ++rank) {
+    EXPECT_NE(ranks_->output(rank).find("names no interface, and several are up (lo, eth0, eth1): eth0 (address "), std::string::npos)
+        << ranks_->output(rank);
+  }
 }
 
 // ---- cables that go down and up ----
