@@ -55,16 +55,16 @@ case ${1:-} in
       if [[ $program == *_tsan_test ]]; then
         export SWITCHYARD_TEST_NODES=2 SWITCHYARD_NET=ofi
         if [[ -n ${SWITCHYARD_SANITIZE_ALL:-} ]]; then
-          for gin in direct proxy; do SWITCHYARD_GIN=$gin SWITCHYARD_ROUND_TRIPS=200 "build-$2/bin/$program"; done
+          for gin in direct proxy; do SWITCHYARD_GIN=$gin SWITCHYARD_ROUND_TRIPS=200 "build-$2/bin/$program" || may_skip $?; done
         else
-          SWITCHYARD_GIN=proxy SWITCHYARD_ROUND_TRIPS=20 "build-$2/bin/$program"
+          SWITCHYARD_GIN=proxy SWITCHYARD_ROUND_TRIPS=20 "build-$2/bin/$program" || may_skip $?
         fi
         unset SWITCHYARD_TEST_NODES SWITCHYARD_NET
       fi
       # Once more with progress threads that share the rings.
-      [[ $program != device_test ]] || SWITCHYARD_PROGRESS_THREADS=3 "build-$2/bin/$program" --gtest_filter='*proxy*'
+      [[ $program != device_test ]] || SWITCHYARD_PROGRESS_THREADS=3 "build-$2/bin/$program" --gtest_filter='*proxy*' || may_skip $?
       # Once more over two rails.
-      [[ $program != net_endpoint_test ]] || SWITCHYARD_INTERFACE=lo,lo "build-$2/bin/$program" --gtest_filter='*/ofi'
+      [[ $program != net_endpoint_test ]] || SWITCHYARD_INTERFACE=lo,lo "build-$2/bin/$program" --gtest_filter='*/ofi' || may_skip $?
     done
     [[ -z $skipped ]] || { echo "skipped some of their tests:$skipped"; exit 77; }
     ;;

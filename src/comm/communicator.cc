@@ -25,6 +25,14 @@ uint64_t child_id(uint64_t parent, uint64_t split_idx, int64_t color) {
   return hash[0];
 }
 
+// Who is open in a ring or in the network; nobody knows where one of the two does not.
+void add_open(Delivery& in_rings, NetPost delivered, const Delivery& in_network) {
+  if (delivered == NetPost::kBusy && in_network.is_open.empty()) in_rings.is_open.clear();
+  for (size_t rank = 0; rank < std::min(in_rings.is_open.size(), in_network.is_open.size()); ++rank) {
+    if (in_network.is_open[rank]) in_rings.is_open[rank] = true;
+  }
+}
+
 }  // namespace
 
 Job::Job(std::unique_ptr<Bootstrap> bootstrap) : bootstrap_(std::move(bootstrap)) {
@@ -372,9 +380,7 @@ bool Communicator::settle_network(Delivery& delivery, Deadline limit) {
     Delivery so_far;
     const NetPost delivered = net_->deliver(is_drained ? delivery : so_far);
     if (is_drained && delivered != NetPost::kBusy) return true;
-    for (size_t rank = 0; !is_drained && rank < so_far.is_open.size(); ++rank) {
-      if (so_far.is_open[rank]) delivery.is_open[rank] = true;
-    }
+    if (!is_drained) add_open(delivery, delivered, so_far);
     net_->progress();
     return false;
   };

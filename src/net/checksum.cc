@@ -162,7 +162,10 @@ bool ChecksumEndpoint::send_waiting_entries() {
 // Entries that wait are those of puts which went before.
 NetPost ChecksumEndpoint::deliver(Delivery& delivery) {
   std::unique_lock lock(mutex_, std::defer_lock);
-  if (!lock_within(lock, kSecond / 4)) return NetPost::kBusy;
+  if (!lock_within(lock, kSecond / 4)) {
+    delivery.is_open.clear();
+    return NetPost::kBusy;
+  }
   if (failed()) return NetPost::kFailed;
   send_waiting_entries();
   return deliver_beneath(*inner_, delivery, targets_.size(), [&](size_t peer) { return targets_[peer].entry_waits; });
@@ -181,7 +184,7 @@ NetPost ChecksumEndpoint::flush() {
 // Whoever holds the lock to wait for room, this ends.
 void ChecksumEndpoint::catch_up() {
   std::unique_lock lock(mutex_, std::defer_lock);
-  if (!lock_within(lock, kSecond)) return;
+  if (!lock_within(lock, kSecond / 4)) return;
   inner_->catch_up();
   if (!failed()) take_all();
 }

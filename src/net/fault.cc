@@ -274,7 +274,10 @@ void FaultEndpoint::part_with(Peer& peer) {
 
 void FaultEndpoint::lose_queues() {
   failed_ = true;
-  for (Peer& peer : peers_) peer.queue.clear();
+  for (Peer& peer : peers_) {
+    for (const Post& post : peer.queue) count_reusable(post.put.counter);
+    peer.queue.clear();
+  }
 }
 
 bool FaultEndpoint::send_all() {
@@ -294,7 +297,10 @@ NetPost FaultEndpoint::flush() {
 // What is held back was taken before, and goes first; what others post meanwhile has to wait for it, too.
 NetPost FaultEndpoint::deliver(Delivery& delivery) {
   std::unique_lock lock(mutex_, std::defer_lock);
-  if (!lock_within(lock, kSecond / 4)) return NetPost::kBusy;
+  if (!lock_within(lock, kSecond / 4)) {
+    delivery.is_open.clear();
+    return NetPost::kBusy;
+  }
   send_all();
   if (failed_ || aborted_.load(std::memory_order_relaxed)) return NetPost::kFailed;
   return deliver_beneath(*inner_, delivery, peers_.size(), [&](size_t peer) {

@@ -45,7 +45,7 @@ inline void count_reusable(uint64_t* counter) {
 struct Delivery {
   std::vector<uint64_t> num_in_rings;  // descriptors, of a proxy's rings
   std::vector<uint64_t> num_posted;    // writes, by peer
-  std::vector<bool> is_open;           // by peer: not all of it has arrived
+  std::vector<bool> is_open;           // by peer: not all of it has arrived; empty: nobody knows, or there is nothing
 };
 
 class NetEndpoint : public Progressed {
@@ -106,6 +106,10 @@ NetPost deliver_beneath(NetEndpoint& inner, Delivery& delivery, size_t num_ranks
   if (!any || !delivery.num_posted.empty()) return inner.deliver(delivery);
   Delivery so_far;
   const NetPost result = inner.deliver(so_far);
+  if (result == NetPost::kBusy && so_far.is_open.empty()) {
+    delivery.is_open.clear();
+    return result;
+  }
   so_far.is_open.resize(num_ranks);
   for (size_t peer = 0; peer < num_ranks; ++peer) held[peer] = held[peer] || so_far.is_open[peer];
   delivery.is_open = std::move(held);

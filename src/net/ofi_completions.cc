@@ -14,7 +14,7 @@ namespace switchyard {
 // However fast others go on sending, and whoever holds the lock to wait for room, this ends.
 void OfiEndpoint::catch_up() {
   std::unique_lock lock(mutex_, std::defer_lock);
-  if (!lock_within(lock, kSecond)) return;
+  if (!lock_within(lock, kSecond / 4)) return;
   const Deadline enough = Deadline::after_ns(kSecond / 4);
   while (poll() && !enough.expired()) continue;
 }

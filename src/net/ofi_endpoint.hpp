@@ -226,7 +226,7 @@ class OfiEndpoint final : public NetEndpoint {
   static constexpr size_t kNumReceives = 256;           // a rail
   static constexpr uint64_t kStripedBytes = 128 << 10;  // a put from this size on is spread over all rails
   static constexpr uint64_t kPieceBytes = 256 << 10;
-  static constexpr uint64_t kMaxPieces = 64;  // where the provider takes as much at once
+  static constexpr uint64_t kMaxPieces = 16;  // where the provider takes as much at once
   static constexpr uint64_t kIdlePollNs = 5'000;  // and more than a poll takes that finds nothing
   static constexpr uint64_t kPieceLimitNs = 30 * kSecond;
   static constexpr uint64_t kConnectLimitNs = 10 * kSecond;

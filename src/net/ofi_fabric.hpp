@@ -38,6 +38,22 @@ inline Status fabric_error(const std::string& what, int64_t error) {
   return Status(Code::kSystemError, text("libfabric: ", what, ": ", fabric_words(int(-error))));
 }
 
+// What a post says that may be taken a moment later, since it has to connect first: an interface is down, or a process that is
+// not there yet, or no longer. Nothing is lost with it.
+inline bool is_for_a_moment(int64_t error) {
+  switch (error) {
+    case -FI_EAGAIN:
+    case -FI_ENETDOWN:
+    case -FI_ENETUNREACH:
+    case -FI_EHOSTUNREACH:
+    case -FI_EADDRNOTAVAIL:
+    case -FI_ECONNREFUSED:
+    case -FI_ETIMEDOUT:
+    case -FI_ENOBUFS: return true;
+    default: return false;  // also without descriptors or memory: rxm (libfabric 1.17) crashes if it then tries again
+  }
+}
+
 // What the protocol needs of a provider; why not, if it does not have it.
 Status check_fit(const fi_info& info);
 

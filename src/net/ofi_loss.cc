@@ -28,12 +28,15 @@ uint64_t reconnect_limit_ns() { return env().heartbeat_ms * kMillisecond * 3 / 2
 // News of a departure may be late where machines are busy.
 uint64_t suspicion_limit_ns() { return std::max(env().heartbeat_ms * kMillisecond, kSecond); }
 
+// Of what this end has found out itself.
+constexpr const char* kWhereToLook = " (see `ip -s link` and the kernel's log of both machines)";
+
 }  // namespace
 
 // ---- peers that don't answer ----
 
 // "Again" is all that a provider says while it tries to connect, to a process that ended, for ever; and where it has no
-// room. Or it says what is wrong at the moment. Nothing is in flight to a peer that it does not reach, and either nothing to others, or it takes what is for
+// room; or what is wrong at the moment (is_for_a_moment()). Nothing is in flight to a peer that it does not reach, and either nothing to others, or it takes what is for
 // them. What is complete may have been in its way until it is polled. Time in which nobody tried says nothing.
 bool OfiEndpoint::keeps_refusing(int rank, size_t rail) {
   Peer& peer = peers_[size_t(rank)];
@@ -112,15 +115,13 @@ void OfiEndpoint::suspect(int rank, const std::string& why) {
 
 // One peer, for certain; the others go on.
 void OfiEndpoint::lose(int peer, const std::string& why) {
-  if (mark_lost(peer, why)) losses_.tell(peer, why);
+  if (mark_lost(peer, why + kWhereToLook)) losses_.tell(peer, why);
 }
 
 // True: it was not yet. Any thread, with the endpoint's lock or without.
 bool OfiEndpoint::mark_lost(int peer, const std::string& why) {
   if (has_left(peer)) return false;
-  note(Status::remote(text("rank ", rank_, ": the network lost rank ", peer, ": ", why,
-                           "; see `ip -s link` and the kernel's log of both machines. This communicator does not get it back")),
-       peers_[size_t(peer)].why_lost);
+  note(Status::remote(text("rank ", rank_, ": the network lost rank ", peer, ": ", why)), peers_[size_t(peer)].why_lost);
   const bool is_news = !peers_[size_t(peer)].lost.exchange(true, std::memory_order_release);  // pairs with the acquire in usable()
   somebody_is_gone_.store(true, std::memory_order_release);  // pairs with the acquire in settle_losses()
   return is_news;
@@ -142,7 +143,7 @@ void OfiEndpoint::settle_losses() {
     Peer& peer = peers_[size_t(rank)];
     const auto is_gone = [&] { return has_left(rank) || peer.lost.load(std::memory_order_relaxed); };
     if (peer.suspected_ns != 0) {
-      if (!is_gone() && now_ns() - peer.suspected_ns > suspicion_limit_ns()) mark_lost(rank, peer.suspicion);
+      if (!is_gone() && now_ns() - peer.suspected_ns > suspicion_limit_ns()) mark_lost(rank, peer.suspicion + kWhereToLook);
       if (is_gone()) {
         peer.suspected_ns = 0;
         --num_suspected_;

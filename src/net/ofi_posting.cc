@@ -58,8 +58,7 @@ bool OfiEndpoint::posted(int64_t result, Operation* operation, const char* what)
   const int peer = operation->peer;
   const size_t rail = operation->rail;
   give_back(operation);
-  // Nothing is lost with it: an interface that is down for a moment, say. What was posted before fails by itself.
-  if (keeps_refusing(peer, rail)) {
+  if (!is_for_a_moment(result) || keeps_refusing(peer, rail)) {
     suspect(peer, result == -FI_EAGAIN ? text("it takes no connection", on_rail(rail))
                                        : text(what, on_rail(rail), ": ", fabric_words(int(-result))));
   }
@@ -287,7 +286,10 @@ NetPost OfiEndpoint::flush() {
 
 NetPost OfiEndpoint::deliver(Delivery& delivery) {
   std::unique_lock lock(mutex_, std::defer_lock);
-  if (!lock_within(lock, kSecond / 4)) return NetPost::kBusy;  // who waits for a delivery has a limit
+  if (!lock_within(lock, kSecond / 4)) {  // who waits for a delivery has a limit
+    delivery.is_open.clear();
+    return NetPost::kBusy;
+  }
   poll();
   if (failed_.load(std::memory_order_relaxed)) return NetPost::kFailed;
   if (delivery.num_posted.empty()) {

@@ -63,7 +63,10 @@ bool Proxy::drain(Delivery& delivery) {
   for (size_t i = 0; i < lanes_.size(); ++i) {
     Lane& lane = lanes_[i];
     std::unique_lock lock(lane.mutex, std::defer_lock);
-    if (!lock_within(lock, kSecond / 4)) return false;  // who waits for a delivery has a limit
+    if (!lock_within(lock, kSecond / 4)) {  // who waits for a delivery has a limit
+      delivery.is_open.clear();
+      return false;
+    }
     const bool has_failed = lane.has_failed || kHost.load_relaxed(&lane.ring->failed) != 0;
     if (has_failed || lane.next >= delivery.num_in_rings[i]) continue;
     is_drained = false;

@@ -41,7 +41,8 @@ bool comes_again(const FailpointPlace& place) {
 // The later one of two. In the network a rank comes past before there is a group, too, and its threads all the time.
 int later_hit(const FailpointPlace& place) {
   if (place.starts_with("progress.") || place.starts_with("net.progress")) return 60;
-  const bool sets_up = place.starts_with("net.join_") || place.starts_with("net.region_");
+  constexpr const char* kOfSettingUp[] = {"net.provider_", "net.join_", "net.region_"};
+  const bool sets_up = std::ranges::any_of(kOfSettingUp, [&](const char* prefix) { return place.starts_with(prefix); });
   return in_the_network(place) && !sets_up ? 12 : 2;
 }
 

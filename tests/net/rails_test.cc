@@ -69,6 +69,8 @@ std::string lose_rail(const RankProcess& process) {
   NetRank self(*comm.value());
   if (const std::string wrong = put_much(self, kDataBytes); !wrong.empty()) return wrong;
   if (const Status met = self.comm.barrier(); !met.ok()) return met.to_string();
+  // The barrier of the other may not have returned yet, and would see what comes now.
+  if (const auto met = self.comm.exchange(uint32_t{0}); !met.ok()) return met.status().to_string();
   if (process.rank == 0) {
     // Under a put each time: a connection that ends while nothing waits to be sent is made anew.
     const auto refused = [&] {
