@@ -248,13 +248,19 @@ Status Communicator::net_loss() const {
   return net_loss_;
 }
 
-Status Communicator::check_network() const {
+// -1: none.
+int Communicator::first_lost() const {
   for (int rank = 0; net_ != nullptr && rank < num_ranks(); ++rank) {
-    if (net_->usable(rank)) continue;
-    return Status::remote(
-        text("rank ", rank_, ": what it and rank ", rank, " sent each other may be lost: ", net_->why_lost(rank).message()));
+    if (!net_->usable(rank)) return rank;
   }
-  return {};
+  return -1;
+}
+
+Status Communicator::check_network() const {
+  const int lost = first_lost();
+  if (lost < 0) return {};
+  return Status::remote(
+      text("rank ", rank_, ": what it and rank ", lost, " sent each other may be lost: ", net_->why_lost(lost).message()));
 }
 
 void Communicator::take_as_gone(int rank, const std::string& why) {
@@ -453,7 +459,8 @@ void Communicator::make_room() {
 }
 
 Status Communicator::release(void* memory, bool peers_are_done) {
-  return peers_are_done && check_network().ok() ? runtime_.free(memory) : free_after_network(memory);
+  // Without a word about why: there may be no memory for one.
+  return peers_are_done && first_lost() < 0 ? runtime_.free(memory) : free_after_network(memory);
 }
 
 Status Communicator::free_after_network(void* memory) {

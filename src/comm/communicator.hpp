@@ -164,6 +164,7 @@ class Communicator {
   void take_left(int rank);
   bool has_left(int rank) const;
   void take_unreachable(int rank, const BootstrapEvent& event);
+  int first_lost() const;
   Status check_network() const;
   void make_room();
   void mark_gone(int rank);

@@ -169,22 +169,26 @@ Status Group::close() {
   if (closed_) return {};
   closed_ = true;
   Status first;
-  // Goes on after a failure: what can be given back is.
+  // Goes on after a failure, also for want of memory: what can be given back is.
   const auto note = [&](const Status& status) {
     if (first.ok()) first = status;
   };
   for (const StreamRef stream : streams_) {
-    if (const Status done = comm_.runtime().synchronize(stream, drained()); failure_.ok()) note(done);
+    const Status done = guarded([&] { return comm_.runtime().synchronize(stream, drained()); });
+    if (failure_.ok()) note(done);
   }
   // Peers may still read this rank's windows: leave together, unless somebody can't come any more. What another group of
   // this communicator ran into, its ranks and networks, is there for this one, too.
   bool have_met = false;
-  if (report_ != nullptr && health().ok() && comm_.async_error().ok() && !any_peer_failed()) {
-    const Status met = guarded([&] { return comm_.barrier(); });
-    have_met = met.ok();
-    note(met);
-  }
-  while (!shared_.empty()) note(unshare(shared_.back(), have_met));
+  const auto is_well = [&] { return report_ != nullptr && health().ok() && comm_.async_error().ok() && !any_peer_failed(); };
+  const Status met = guarded([&]() -> Status {
+    if (!is_well()) return {};
+    SWITCHYARD_TRY(comm_.barrier());
+    have_met = true;
+    return {};
+  });
+  note(met);
+  while (!shared_.empty()) note(guarded([&] { return unshare(shared_.back(), have_met); }));
   for (void* memory : retired_) allocator_.free(memory);
   for (void* memory : carved_) allocator_.free(memory);
   if (report_ != nullptr) note(comm_.runtime().free_shared(report_));
