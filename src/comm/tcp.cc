@@ -80,8 +80,8 @@ Result<Fd> open_socket(const TcpEndpoint& endpoint) {
 // Small frames leave at once, and a machine or link that is gone ends the connection within three heartbeats of a second: both ends
 // send something every heartbeat, and what the other kernel has not acknowledged one and a half after TCP sent it for the
 // second time, which it does within 0.4 s, ends it. By then TCP has sent it four times, so a packet that is lost now and
-// then is no death. It is the kernel that acknowledges: a process that
-// is stopped is there. The keep-alives are the kernel's as well, for an end whose own process is stopped.
+// then is no death. It is the kernel that acknowledges: a process that is stopped is there. The keep-alives are the
+// kernel's as well, for an end whose own process is stopped.
 void tune(const Fd& fd) {
   const auto set = [&](int level, int option, int value) {
     if (setsockopt(fd.get(), level, option, &value, sizeof value) == 0) return;
